@@ -1,0 +1,143 @@
+"""How fast the lifted structured loss is: one forward and backward pass, everything measured side by side in one run.
+
+    python benchmarks/losses.py [--out FILE]
+
+Columns: ours (the public function, all input checks on), the plain version under autograd, pytorch-metric-learning where its
+(pairs x negatives) tensors fit in memory, and the two bare matrix products that any such loss needs (X·Xᵀ and M·X). Methods
+take turns, a few calls each, so that a slow moment of the machine hits them alike; the figures are medians. Only ratios mean
+anything on a shared machine. Memory is the peak resident size of a process of its own, less what it was before the call.
+"""
+
+import argparse
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from pytorch_metric_learning.distances import LpDistance
+from pytorch_metric_learning.losses import LiftedStructureLoss
+from torch import Tensor
+
+from liftedstruct import lifted_struct_loss
+from liftedstruct.losses.lifted_struct import lifted_struct_loss_plain
+
+DIMENSIONS = 512
+ROUNDS = 7
+SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
+PEER = LiftedStructureLoss(neg_margin=1, pos_margin=0, distance=LpDistance(normalize_embeddings=False))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="also write the table here")
+    parser.add_argument("--memory", type=int, help=argparse.SUPPRESS)  # what the process of its own runs
+    options = parser.parse_args()
+    if options.memory:
+        print(*peak_bytes(options.memory))
+        return
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+        lines.append(line)
+
+    say(f"{processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}, float32, d = {DIMENSIONS}")
+    say("milliseconds for one forward and backward pass, median")
+    bars: list[tuple[str, float, float, bool]] = []
+    for k in (2, 4):
+        say(f"\nk = {k} images per class")
+        say(f"{'m':>6} {'ours':>9} {'plain':>9} {'peer':>9} {'bare':>9} {'peer/ours':>10} {'plain/ours':>10} {'ours/bare':>10}")
+        for m in SIZES:
+            ours, plain, peer, bare = measure(m, k)
+            versus = f"{peer / ours:10.1f}" if peer else f"{'':>10}"
+            say(
+                f"{m:6} {ours:9.3f} {plain:9.3f} {f'{peer:9.1f}' if peer else 'no room'.rjust(9)} {bare:9.3f} "
+                f"{versus} {plain / ours:10.2f} {ours / bare:10.2f}"
+            )
+            if k == 4 and m in (128, 256):
+                bars.append((f"times faster than the peer at m = {m}, k = 4", peer / ours, {128: 80, 256: 300}[m], True))
+            if m >= 1024:
+                bars.append((f"times the bare matrix products at m = {m}, k = {k}", ours / bare, 1.8, False))
+    say("\npeak memory beyond the process's own")
+    for m in (4096, 16384):
+        child = subprocess.run([sys.executable, __file__, "--memory", str(m)], capture_output=True, check=True)
+        peak, seconds = map(float, child.stdout.split())
+        how = "one matrix" if m == 4096 else "block by block"
+        say(f"{m:6} {peak / 1e6:9.0f} MB, {peak / (4 * m * m):.2f} matrices of m x m float32 ({how}, {seconds:.1f} s)")
+        value, bar = (peak / (4 * m * m), 6) if m == 4096 else (peak / 1e9, 2)
+        bars.append((f"{'matrices' if m == 4096 else 'GB'} at m = {m}", value, bar, False))
+    say("\nbars")
+    for name, value, bar, more in bars:
+        verdict, limit = "met   " if (value >= bar) == more else "MISSED", "at least" if more else "at most"
+        say(f"  {verdict} {value:8.2f} {name} (bar: {limit} {bar:g})")
+    if options.out:
+        options.out.write_text("\n".join(lines) + "\n")
+
+
+def example(m: int, k: int) -> tuple[Tensor, Tensor]:
+    X = torch.randn(m, DIMENSIONS, generator=torch.Generator().manual_seed(m)).requires_grad_()
+    return X, torch.arange(m) // k
+
+
+def measure(m: int, k: int) -> tuple[float, float, float, float]:
+    """Milliseconds of ours, plain, peer (0 where it has no room) and the bare products, taken in turns."""
+    X, y = example(m, k)
+    raw = X.detach()
+
+    def step(loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[[], None]:
+        def run() -> None:
+            X.grad = None
+            loss(X, y).backward()
+
+        return run
+
+    def bare() -> None:
+        G = raw @ raw.T
+        G @ raw
+
+    methods: list[Callable[[], None]] = [step(lifted_struct_loss), bare, step(lifted_struct_loss_plain)]
+    pairs, negatives = m * (k - 1), m * (m - k)
+    if 12 * 4 * pairs * negatives < available_bytes():
+        methods.append(step(PEER))
+    times: list[list[float]] = [[] for _ in methods]
+    for _ in range(ROUNDS):
+        for method, measured in zip(methods, times, strict=True):
+            begin = time.perf_counter()
+            method()  # not counted: it finds the caches and the heap as another method left them
+            for _ in range(max(1, min(50, int(0.15 / (time.perf_counter() - begin))))):
+                begin = time.perf_counter()
+                method()
+                measured.append(time.perf_counter() - begin)
+    ours, products, plain, *peer = (1e3 * statistics.median(each) for each in times)
+    return ours, plain, peer[0] if peer else 0.0, products
+
+
+def peak_bytes(m: int) -> tuple[int, float]:
+    """What one call on m images adds to the resident size at its highest, and its seconds."""
+    X, y = example(m, 4)
+    before, begin = status_bytes("VmRSS"), time.perf_counter()
+    lifted_struct_loss(X, y).backward()
+    return status_bytes("VmHWM") - before, time.perf_counter() - begin
+
+
+def status_bytes(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+
+
+def available_bytes() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+
+
+def processor() -> str:
+    names = [line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor()}, {len(names)} cores"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""``python -m liftedstruct``."""
+
+import sys
+
+from liftedstruct.cli import main
+
+sys.exit(main())

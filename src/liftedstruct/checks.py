@@ -1,0 +1,124 @@
+"""The door: every public function checks its input here, once, and says the rule, the value and the remedy."""
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = [
+    "Embeddings",
+    "Labels",
+    "as_classes",
+    "as_embeddings",
+    "as_labels",
+    "check_count",
+    "check_finite",
+    "check_margin",
+    "pick",
+]
+
+Embeddings = Tensor | NDArray[np.floating]
+Labels = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[str]
+T = TypeVar("T")
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+
+
+def as_embeddings(embeddings: Embeddings) -> Tensor:
+    """A tensor of shape (m, d) in float32 or float64, still part of the caller's graph; half types become float32."""
+    X = torch.as_tensor(embeddings)
+    if X.dtype not in FLOATS:
+        raise ValueError(f"embeddings must be of a float type, got {_dtype(X)}. Convert them with .float().")
+    if X.ndim != 2 or 0 in X.shape:
+        raise ValueError(f"embeddings must have shape (m, d) with m, d >= 1, got {tuple(X.shape)}. Pass one row per image.")
+    return X if X.dtype in (torch.float32, torch.float64) else X.float()
+
+
+def as_labels(labels: Labels, embeddings: Tensor) -> Tensor:
+    """An integer tensor of shape (m,) on the device of the embeddings; equal numbers mean equal labels.
+
+    Integers of any size and strings are told apart exactly: a label never passes through a float.
+    """
+    y = labels if isinstance(labels, Tensor) else torch.from_numpy(as_classes(labels)[0])
+    _check_integers(y)
+    if y.ndim != 1 or len(y) != len(embeddings):
+        raise ValueError(
+            f"labels must have shape (m,), one label per row of the embeddings: got {tuple(y.shape)} for "
+            f"{len(embeddings)} rows. Pass as many labels as embeddings."
+        )
+    return y.to(embeddings.device, torch.int64)  # of uint64 the upper half wraps around, and stays distinct
+
+
+def as_classes(labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
+    """Labels of any kind as class numbers 0..C-1 (same shape), and the C distinct labels in sorted order."""
+    if isinstance(labels, Tensor):
+        _check_integers(labels)
+        labels = labels.cpu().numpy()
+    y = np.asarray(labels)
+    if y.dtype == object and y.size:  # integers beyond 64 bits, or strings from a table
+        kinds = {str if isinstance(v, str) else int if isinstance(v, int | np.integer) else type(v) for v in y.flat}
+        wrong = kinds - {str, int} or (kinds if len(kinds) > 1 else set())
+        if wrong:
+            kinds_met = " and ".join(sorted(kind.__name__ for kind in wrong))
+            raise ValueError(f"labels must be all integers or all strings, got {kinds_met}. Convert them to one of the two.")
+    elif y.dtype.kind not in "iuUT" and y.size:
+        raise ValueError(f"labels must be integers or strings, got {y.dtype}. Convert whole numbers with .astype(int).")
+    distinct, classes = np.unique(y, return_inverse=True)
+    return classes.reshape(y.shape).astype(np.int64), distinct
+
+
+def check_finite(embeddings: Tensor, total: float) -> None:
+    """Raise if ``total``, the sum of the squared (centred) embeddings, is not finite, and say which row is to blame."""
+    if math.isfinite(total):
+        return
+    bad = ~embeddings.isfinite().all(dim=1)
+    if not bad.any():
+        largest = embeddings.abs().max().item()
+        raise ValueError(
+            f"embeddings must have squares that fit {_dtype(embeddings)}, got values up to {largest:.3g}. "
+            "Scale them down, or pass float64."
+        )
+    row = int(bad.nonzero()[0])
+    value = embeddings[row][~embeddings[row].isfinite()][0].item()
+    raise ValueError(
+        f"embeddings must be finite, row {row} holds {value} (first of {int(bad.sum())} such rows). "
+        "Lower the learning rate or clip the gradient at the step that made it."
+    )
+
+
+def check_margin(margin: float) -> float:
+    """The margin as a float; it must be finite and not negative."""
+    if isinstance(margin, bool) or not isinstance(margin, int | float) or not math.isfinite(margin) or margin < 0:
+        raise ValueError(f"margin must be a finite number >= 0, got {margin!r}. The paper uses 1.0.")
+    return float(margin)
+
+
+def check_count(name: str, value: int, least: int = 1) -> int:
+    """A whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}. Pass {least} or more.")
+    return int(value)
+
+
+def pick(registry: Mapping[str, T], name: str, what: str) -> T:
+    """The registry's entry of that name, or an error that lists the names and guesses the one meant."""
+    if name in registry:
+        return registry[name]
+    close = difflib.get_close_matches(name, registry, n=1, cutoff=0.4) if isinstance(name, str) else []
+    hint = f"Did you mean {close[0]!r}?" if close else "Pass one of these names."
+    raise ValueError(f"{what} must be one of {', '.join(sorted(registry))}, got {name!r}. {hint}")
+
+
+def _check_integers(labels: Tensor) -> None:
+    if labels.dtype not in INTEGERS:
+        raise ValueError(f"labels must be integers or strings, got {_dtype(labels)}. Convert whole numbers with .long().")
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,157 @@
+r"""Euclidean distances within a batch, :math:`D_{ij} = \lVert x_i - x_j \rVert_2`, and who is whose positive or negative.
+
+The squared distances come from one matrix product, as in the paper:
+:math:`D^2 = \tilde x 1^\top + 1 \tilde x^\top - 2 X X^\top`, with two safeguards. The batch mean is subtracted first, which
+changes no distance and keeps the digits of embeddings that sit far from the origin. And where a pair is so close that the
+product has lost its digits (:data:`CLOSE`), the distance is taken from the difference of the two vectors, so that equal
+vectors are at distance zero exactly, on every machine.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from liftedstruct.checks import check_finite
+
+__all__ = ["SortedBatch", "full_precision", "negative_mask", "pairwise_distances", "positive_mask", "workspace"]
+
+# Below D² = CLOSE · (‖x_i‖² + ‖x_j‖²) cancellation has taken more than three of the digits of D².
+CLOSE = 1e-3
+
+# Rows handled at a time. On a CPU a block of rows stays in the cache for all the passes over it (256 was fastest of 64..1024
+# for m = 1,024..4,096); an accelerator wants few, large kernels.
+BLOCK_ROWS = {"cpu": 256}
+BLOCK_ROWS_ELSEWHERE = 4096
+
+
+def positive_mask(labels: Tensor) -> Tensor:
+    """(m, m), true where i and j are different images of one class."""
+    return (labels[:, None] == labels[None, :]).fill_diagonal_(False)
+
+
+def negative_mask(labels: Tensor) -> Tensor:
+    """(m, m), true where i and j are of different classes."""
+    return labels[:, None] != labels[None, :]
+
+
+def pairwise_distances(embeddings: Tensor) -> Tensor:
+    """All distances of a batch, (m, m), differentiable any number of times; the gradient is zero where D = 0."""
+    with full_precision(embeddings.device):
+        X = embeddings - embeddings.detach().mean(dim=0)  #                                           (m, d)
+        sq = X.square().sum(dim=1)  # ‖x_i‖²                                                          (m,)
+        D2 = sq[:, None] + sq[None, :] - 2 * X @ X.T  #                                               (m, m)
+        i, j = _close(D2, sq, sq).triu(1).nonzero(as_tuple=True)
+        exact = (embeddings[i] - embeddings[j]).square().sum(dim=1)
+        D2 = D2.index_put((i, j), exact).index_put((j, i), exact)
+        apart = (D2 > 0).fill_diagonal_(False)
+        return torch.where(apart, torch.where(apart, D2, 1.0).sqrt(), 0.0)
+
+
+@dataclass(frozen=True)
+class SortedBatch:
+    """A batch centred and sorted by class, so that row i's class is the size[i] rows that end with last[i].
+
+    That is why the fast losses are fast: they never make an m x m mask, they only touch the few positives of each row.
+    """
+
+    order: Tensor  # row s of this batch is row order[s] of the caller's                              (m,)
+    raw: Tensor  # the caller's embeddings: differences of close pairs are taken here, unrounded      (m, d)
+    X: Tensor  # raw[order] less the batch mean                                                       (m, d)
+    sq: Tensor  # ‖x_i‖²                                                                              (m,)
+    sq_max: float
+    last: Tensor  # the last row of row i's class ...                                                 (m,)
+    size: Tensor  # ... and how many it has                                                           (m,)
+    n_classes: int
+    n_pairs: int  # |P|: every i < j of one class
+
+    @staticmethod
+    def of(embeddings: Tensor, labels: Tensor) -> "SortedBatch":
+        """Sort, centre, and check that every number is finite."""
+        labels, order = labels.sort(stable=True)
+        X = embeddings.index_select(0, order)
+        X -= X.mean(dim=0)
+        sq = torch.linalg.vector_norm(X, dim=1).square_()
+        total, sq_max = torch.stack((sq.sum(), sq.amax())).tolist()
+        check_finite(embeddings, total)
+        counts = labels.unique_consecutive(return_counts=True)[1]
+        last = counts.cumsum(0).sub_(1)
+        return SortedBatch(
+            order=order,
+            raw=embeddings,
+            X=X,
+            sq=sq,
+            sq_max=sq_max,
+            last=last.repeat_interleave(counts),
+            size=counts.repeat_interleave(counts),
+            n_classes=len(counts),
+            n_pairs=int(counts.dot(counts) - len(labels)) // 2,
+        )
+
+    def blocks(self, max_bytes: int) -> tuple[list[slice], bool]:
+        """Blocks of rows, a few of which fit the budget, and whether one whole m x m matrix would fit it beside them."""
+        m, size = len(self.raw), self.raw.element_size()
+        most = BLOCK_ROWS.get(self.raw.device.type, BLOCK_ROWS_ELSEWHERE)
+        b = max(1, min(most, m, max_bytes // (8 * m * size)))
+        return [slice(a, min(a + b, m)) for a in range(0, m, b)], (m + 3 * b) * m * size <= max_bytes
+
+    def distances(self, rows: slice, out: Tensor | None = None) -> Tensor:
+        """D of these rows to all, infinite on the diagonal: no image is its own neighbour."""
+        D = torch.addmm(self.sq, self.X[rows], self.X.T, alpha=-2, out=out)
+        D += self.sq[rows, None]  # D² so far                                                         (b, m)
+        D.diagonal(rows.start).fill_(torch.inf)
+        if not D.amin().item() >= 2 * CLOSE * self.sq_max:
+            i, j = _close(D, self.sq[rows], self.sq).nonzero(as_tuple=True)
+            s, t = self.order[i + rows.start], self.order[j]
+            step = max(1, (1 << 22) // self.raw.shape[1])  # pairs at a time: 16 MB of float32
+            for part in (slice(at, at + step) for at in range(0, len(i), step)):
+                difference = self.raw[s[part]] - self.raw[t[part]]
+                D[i[part], j[part]] = difference.square().sum(dim=1)
+        return D.sqrt_()
+
+    def positives(self, rows: slice) -> tuple[Tensor, Tensor]:
+        """The columns of these rows' classes, largest first, and which of them are positives of the row.     2 x (b, size)
+
+        Classes differ in size: a short row repeats its first column. The row itself is in it too. Neither is a positive.
+        """
+        last, size = self.last[rows, None], self.size[rows, None]
+        t = torch.arange(int(size.max()), device=last.device)
+        cols = last - torch.minimum(t, size - 1)
+        own = torch.arange(rows.start, rows.stop, device=last.device)[:, None]
+        return cols, (cols != own).logical_and_(t < size)
+
+    def in_callers_order(self, rows: Tensor) -> Tensor:
+        """Undo the sorting of an (m, d) tensor."""
+        return rows.index_select(0, self.order.argsort())
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """No autocast, no TF32, no bfloat16 passes: cancellation in D² would turn their rounding into wrong distances."""
+    precision = torch.get_float32_matmul_precision()
+    if precision == "highest" and not torch.is_autocast_enabled(device.type):
+        yield
+        return
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def workspace(like: Tensor, *shapes: tuple[int, int]) -> list[Tensor]:
+    """Uninitialised matrices that share one allocation.
+
+    glibc gives several large allocations back to the kernel after each call, and the page faults of the next call took up to
+    a fifth of its time; one allocation it keeps.
+    """
+    sizes = [rows * cols for rows, cols in shapes]
+    return [part.view(shape) for part, shape in zip(like.new_empty(sum(sizes)).split(sizes), shapes, strict=True)]
+
+
+def _close(D2: Tensor, sq_rows: Tensor, sq_cols: Tensor) -> Tensor:
+    """Where the matrix product has too few digits of D² left; every D² < 0 is among these."""
+    return D2.detach() < CLOSE * (sq_rows[:, None] + sq_cols[None, :]).detach()

@@ -1,0 +1,326 @@
+r"""The lifted structured loss of Song, Xiang, Jegelka and Savarese (CVPR 2016) and the objective that it bounds.
+
+**Eq. 4**, the smooth bound that is trained with (:func:`lifted_struct_loss`):
+
+.. math::
+    \tilde J_{ij} &= \log\Bigl(\sum_{(i,k)\in\mathcal N} e^{\alpha - D_{ik}}
+                     + \sum_{(j,l)\in\mathcal N} e^{\alpha - D_{jl}}\Bigr) + D_{ij} \\
+    \tilde J &= \frac{1}{2|\mathcal P|} \sum_{(i,j)\in\mathcal P} \max(0, \tilde J_{ij})^2
+
+**Eq. 3**, the objective itself (:func:`structured_hinge_loss`), with the two sums of exponentials replaced by
+:math:`\max(\max_k \alpha - D_{ik}, \max_l \alpha - D_{jl})`.
+
+Paper to code: :math:`D` is ``D``, :math:`\alpha` ``margin``, :math:`\mathcal P` every i < j of one class in the batch (all of
+them, not only the pairs that the batch was built from), :math:`\mathcal N` all pairs of different classes.
+
+**Requirements**: labels of which at least two are equal and two differ; otherwise the loss is 0. **Recommendations**: raw
+embeddings, not normalised ones; on the unit sphere the bound cannot fall below about 13 at m = 128, whatever is learned.
+**Relations**: contrastive and triplet losses see m/2 and m/3 edges of a batch, these two all m(m - 1)/2.
+"""
+
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from liftedstruct.checks import Embeddings, Labels, as_embeddings, as_labels, check_count, check_margin
+from liftedstruct.distances import SortedBatch, full_precision, negative_mask, pairwise_distances, positive_mask, workspace
+
+__all__ = [
+    "LiftedStructLoss",
+    "StructuredHingeLoss",
+    "lifted_struct_loss",
+    "lifted_struct_loss_plain",
+    "structured_hinge_loss",
+    "structured_hinge_loss_plain",
+]
+
+MAX_BYTES = 1 << 30  # one m x m float32 matrix up to m = 16,000; beyond that block by block
+
+
+def lifted_struct_loss(embeddings: Embeddings, labels: Labels, margin: float = 1.0, *, max_bytes: int = MAX_BYTES) -> Tensor:
+    r"""Eq. 4, the smooth bound, with its closed-form gradient, in :math:`O(m^2)` time and memory.
+
+    Args:
+        embeddings: (m, d), any float type. Half types, also under autocast, are computed in float32.
+        labels: (m,), integers of any size or strings.
+        margin: the paper's :math:`\alpha`.
+        max_bytes: where one m x m matrix would not fit this budget, the same value and gradient are computed block by
+            block, in about twice the time and in memory that grows with m only; so the objective can be evaluated over a
+            whole training set, as the paper defines it.
+
+    Returns:
+        The loss, a scalar tensor. It is 0, and still has a graph, for a batch without a positive pair; a pair without a
+        negative contributes 0 and is counted in :math:`|\mathcal P|`.
+
+    >>> import torch
+    >>> x = torch.tensor([[0.0], [1.0], [3.0]])  # a and a at distance 1; c at 3 and at 2
+    >>> round(lifted_struct_loss(x, ["a", "a", "c"]).item(), 4)  # (log(e^-2 + e^-1) + 1)² / 2
+    0.0491
+
+    """
+    X = as_embeddings(embeddings)
+    y, alpha, budget = as_labels(labels, X), check_margin(margin), check_count("max_bytes", max_bytes)
+    compute = _lifted_struct_op if torch.compiler.is_compiling() else _lifted_struct
+    return _attach(
+        X, compute(X.detach(), y, alpha, budget, _wants_gradient(X)), partial(lifted_struct_loss_plain, labels=y, margin=alpha)
+    )
+
+
+def structured_hinge_loss(
+    embeddings: Embeddings, labels: Labels, margin: float = 1.0, *, plus: bool = False, max_bytes: int = MAX_BYTES
+) -> Tensor:
+    r"""Eq. 3, the objective with the nested maximum, with its subgradient.
+
+    At ties the first image of the batch takes the subgradient; at a hinge of exactly 0 it is 0.
+
+    Args:
+        embeddings: (m, d), any float type.
+        labels: (m,), integers of any size or strings.
+        margin: the paper's :math:`\alpha`.
+        plus: the variant of the paper's footnote, :math:`\max_k(\alpha - D_{ik}) + \max_l(\alpha - D_{jl})`, in which the
+            nearest negatives of **both** images are pushed away.
+        max_bytes: the work is done in blocks of rows of which a few fit this budget.
+
+    Returns:
+        The loss, a scalar tensor, never above :func:`lifted_struct_loss`, except with ``plus``.
+
+    >>> import torch
+    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> structured_hinge_loss(x, [7, 7, 9], margin=2.0).item()  # (max(2 - 3, 2 - 2) + 1)² / 2
+    0.5
+
+    """
+    X = as_embeddings(embeddings)
+    y, alpha, budget = as_labels(labels, X), check_margin(margin), check_count("max_bytes", max_bytes)
+    compute = _structured_hinge_op if torch.compiler.is_compiling() else _structured_hinge
+    plain = partial(structured_hinge_loss_plain, labels=y, margin=alpha, plus=plus)
+    return _attach(X, compute(X.detach(), y, alpha, plus, budget, _wants_gradient(X)), plain)
+
+
+class LiftedStructLoss(nn.Module):
+    """:func:`lifted_struct_loss` as a module."""
+
+    def __init__(self, margin: float = 1.0, *, max_bytes: int = MAX_BYTES) -> None:
+        super().__init__()
+        self.margin, self.max_bytes = check_margin(margin), check_count("max_bytes", max_bytes)
+
+    def forward(self, embeddings: Embeddings, labels: Labels) -> Tensor:
+        return lifted_struct_loss(embeddings, labels, self.margin, max_bytes=self.max_bytes)
+
+    def extra_repr(self) -> str:
+        return f"margin={self.margin}"
+
+
+class StructuredHingeLoss(nn.Module):
+    """:func:`structured_hinge_loss` as a module."""
+
+    def __init__(self, margin: float = 1.0, *, plus: bool = False, max_bytes: int = MAX_BYTES) -> None:
+        super().__init__()
+        self.margin, self.plus, self.max_bytes = check_margin(margin), plus, check_count("max_bytes", max_bytes)
+
+    def forward(self, embeddings: Embeddings, labels: Labels) -> Tensor:
+        return structured_hinge_loss(embeddings, labels, self.margin, plus=self.plus, max_bytes=self.max_bytes)
+
+    def extra_repr(self) -> str:
+        return f"margin={self.margin}, plus={self.plus}"
+
+
+# The two equations as they stand in the paper, for reading, for the tests and for second derivatives.
+
+
+def lifted_struct_loss_plain(embeddings: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
+    """Eq. 4 term by term; autograd finds the gradient."""
+    P, N = positive_mask(labels), negative_mask(labels)  #                                            (m, m)
+    if not P.any() or not N.any():
+        return (embeddings * 0).sum()
+    D = pairwise_distances(embeddings)  # D_ij                                                        (m, m)
+    r = (margin - D).masked_fill(~N, -torch.inf).logsumexp(dim=1)  # log Σ_k e^(α - D_ik)             (m,)
+    i, j = P.triu(1).nonzero(as_tuple=True)
+    J_ij = torch.logaddexp(r[i], r[j]) + D[i, j]  #                                                   (|P|,)
+    return J_ij.clamp_min(0).square().sum() / (2 * len(J_ij))
+
+
+def structured_hinge_loss_plain(embeddings: Tensor, labels: Tensor, margin: float = 1.0, plus: bool = False) -> Tensor:
+    """Eq. 3 term by term; autograd finds the subgradient."""
+    P, N = positive_mask(labels), negative_mask(labels)  #                                            (m, m)
+    if not P.any() or not N.any():
+        return (embeddings * 0).sum()
+    D = pairwise_distances(embeddings)  # D_ij                                                        (m, m)
+    hardest = (margin - D).masked_fill(~N, -torch.inf).max(dim=1).values  # max_k α - D_ik            (m,)
+    i, j = P.triu(1).nonzero(as_tuple=True)
+    both = torch.stack((hardest[i], hardest[j]))
+    J_ij = (both.sum(dim=0) if plus else both.max(dim=0).values) + D[i, j]  #                         (|P|,)
+    return J_ij.clamp_min(0).square().sum() / (2 * len(J_ij))
+
+
+# The fast versions: value and gradient together, by closed form, on the batch sorted by class.
+
+
+def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes: int, gradient: bool) -> tuple[Tensor, Tensor]:
+    r"""Eq. 4 and its gradient.
+
+    With :math:`r_i = \log \sum_k e^{\alpha - D_{ik}}` the bound is :math:`\tilde J_{ij} = \log(e^{r_i} + e^{r_j}) + D_{ij}`.
+    With :math:`g_{ij} = \max(0, \tilde J_{ij}) / |P|` and :math:`w_i = \sum_j g_{ij} e^{r_i} / (e^{r_i} + e^{r_j})` the paper's
+    :math:`\partial \tilde J / \partial D` is :math:`g_{ij}` on a positive pair and, summed over the pairs that share it,
+    :math:`-w_i e^{\alpha - D_{ik} - r_i} - w_k e^{\alpha - D_{ik} - r_k}` on a negative one. Over D, that matrix is ``-M``.
+    """
+    with full_precision(embeddings.device):
+        batch = SortedBatch.of(embeddings, labels)
+        loss = embeddings.new_zeros(())
+        if batch.n_pairs == 0 or batch.n_classes < 2:
+            return loss, torch.zeros_like(embeddings)
+        (m, d), (blocks, keep) = embeddings.shape, batch.blocks(max_bytes)
+        b = blocks[0].stop
+        D_kept, spare, spare_2, dX = workspace(embeddings, (m if keep else b, m), (b, m), (b, m), (m, d))
+        if keep:
+            batch.distances(slice(0, m), out=D_kept)
+        kept: list[tuple[Tensor, Tensor, Tensor]] = []
+        r, s, nearest = embeddings.new_empty(3, m)
+
+        def look(rows: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            """D of these rows with its positives made infinite; and their columns, which of these are real, and their D."""
+            D = D_kept[rows] if keep else batch.distances(rows, out=D_kept[: rows.stop - rows.start])
+            cols, real = batch.positives(rows)
+            D_pos = D.gather(1, cols)  #                                                              (b, size)
+            return D.scatter_(1, cols, torch.inf), cols, real, D_pos
+
+        for rows in blocks:  # r_i = log Σ_k e^(α - D_ik)
+            D, cols, real, D_pos = look(rows)
+            torch.amin(D, dim=1, out=nearest[rows])  # min_k D_ik                                     (b,)
+            E = torch.sub(nearest[rows, None], D, out=spare[: len(D)]).exp_()
+            r[rows] = E.sum(dim=1).log_().sub_(nearest[rows]).add_(margin)
+            if keep:
+                kept.append((cols, real, D_pos))
+
+        def bound(rows: slice, cols: Tensor, real: Tensor, D_pos: Tensor) -> tuple[Tensor, Tensor]:
+            """log(e^r_i + e^r_j), and max(0, J_ij) on the positives j of i."""
+            L = torch.logaddexp(r[rows, None], r[cols])
+            return L, (L + D_pos).clamp_min_(0).masked_fill_(~real, 0)
+
+        for at, rows in enumerate(blocks):  # the loss, and s_i = log w_i + α - r_i
+            cols, real, D_pos = kept[at] if keep else look(rows)[1:]
+            L, J = bound(rows, cols, real, D_pos)
+            loss += J.square().sum()
+            w = J.mul_(torch.sub(r[rows, None], L, out=L).exp_()).sum(dim=1).div_(batch.n_pairs)
+            s[rows] = w.log_().sub_(r[rows]).add_(margin)
+        loss /= 4 * batch.n_pairs  # each pair was met from both sides
+        if not gradient:
+            return loss, torch.zeros_like(embeddings)
+
+        touching = nearest.amin().item() == 0
+        for at, rows in enumerate(blocks):  # M, in the place of D
+            D, cols, real, D_pos = (D_kept[rows], *kept[at]) if keep else look(rows)
+            if touching:
+                D.masked_fill_(D == 0, torch.inf)  # there is no direction from a point to itself: gradient 0
+            E = torch.sub(s[rows, None], D, out=spare[: len(D)]).exp_()
+            E += torch.sub(s[None, :], D, out=spare_2[: len(D)]).exp_()
+            M = torch.div(E, D, out=D)
+            g = bound(rows, cols, real, D_pos)[1].div_(batch.n_pairs)
+            M.scatter_add_(1, cols, g.div_(D_pos).masked_fill_(D_pos == 0, 0).neg_())
+            if not keep:
+                torch.mm(M, batch.X, out=dX[rows])
+                dX[rows] -= M.sum(dim=1, keepdim=True) * batch.X[rows]
+        if keep:
+            torch.mm(D_kept, batch.X, out=dX)
+            dX.addcmul_(D_kept.sum(dim=1, keepdim=True), batch.X, value=-1)
+        return loss, batch.in_callers_order(dX)
+
+
+def _structured_hinge(
+    embeddings: Tensor, labels: Tensor, margin: float, plus: bool, max_bytes: int, gradient: bool
+) -> tuple[Tensor, Tensor]:
+    r"""Eq. 3 and a subgradient: only the nearest negative of each row matters, so nothing of size m x m is kept."""
+    with full_precision(embeddings.device):
+        batch = SortedBatch.of(embeddings, labels)
+        dX = torch.zeros_like(embeddings)
+        loss = embeddings.new_zeros(())
+        if batch.n_pairs == 0 or batch.n_classes < 2:
+            return loss, dX
+        m, (blocks, _) = len(embeddings), batch.blocks(max_bytes)
+        D_block = embeddings.new_empty(blocks[0].stop, m)
+        nearest = embeddings.new_empty(m)  # min_k D_ik ...
+        k = torch.empty_like(batch.order)  # ... and the k where it is, in the caller's order
+        for rows in blocks:
+            D = batch.distances(rows, out=D_block[: rows.stop - rows.start])
+            D.scatter_(1, batch.positives(rows)[0], torch.inf)
+            torch.amin(D, dim=1, out=nearest[rows])
+            k[rows] = batch.order.expand_as(D).masked_fill(nearest[rows, None] != D, m).amin(dim=1)
+
+        w = torch.empty_like(nearest)  # what is pushed along row i's nearest negative
+        for rows in blocks:
+            D = batch.distances(rows, out=D_block[: rows.stop - rows.start])
+            cols, real = batch.positives(rows)
+            D_pos, n_i, n_j = D.gather(1, cols), nearest[rows, None], nearest[cols]
+            J = ((2 * margin - n_i - n_j if plus else margin - torch.minimum(n_i, n_j)) + D_pos).clamp_min_(0)
+            J.masked_fill_(~real, 0)
+            loss += J.square().sum()
+            if not gradient:
+                continue
+            g = J / batch.n_pairs
+            M = D.zero_().scatter_add_(1, cols, torch.where(D_pos > 0, g / D_pos, 0.0))
+            torch.mm(M, batch.X, out=dX[rows])
+            dX[rows] = M.sum(dim=1, keepdim=True) * batch.X[rows] - dX[rows]
+            if not plus:  # the nearer of the two negatives takes it all; at a tie that of the first image
+                g = g * ((n_i < n_j) | ((n_i == n_j) & (batch.order[rows, None] < batch.order[cols])))
+            w[rows] = g.sum(dim=1)
+        if gradient:
+            push = torch.where(nearest > 0, w / nearest, 0.0)[:, None] * (embeddings[batch.order] - embeddings[k])
+            dX = batch.in_callers_order(dX - push).index_add_(0, k, push)
+        return loss / (4 * batch.n_pairs), dX  # each pair was met from both sides
+
+
+# How value and gradient reach autograd, torch.compile and second derivatives.
+
+
+class _Plain(Protocol):
+    def __call__(self, embeddings: Tensor) -> Tensor: ...
+
+
+class _ClosedForm(torch.autograd.Function):
+    """A loss whose gradient is known already. Asked for a gradient of the gradient, it goes through the plain version."""
+
+    @staticmethod
+    def forward(embeddings: Tensor, loss: Tensor, dX: Tensor, plain: _Plain) -> Tensor:
+        return loss.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, _Plain], output: Tensor) -> None:
+        embeddings, _, dX, ctx.plain = inputs
+        ctx.save_for_backward(embeddings, dX)
+
+    @staticmethod
+    def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor, None, None, None]:
+        embeddings, dX = ctx.saved_tensors
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            (dX,) = torch.autograd.grad(ctx.plain(embeddings), embeddings, create_graph=True)
+        return d_loss * dX, None, None, None
+
+
+def _wants_gradient(embeddings: Tensor) -> bool:
+    return embeddings.requires_grad and torch.is_grad_enabled()
+
+
+def _attach(embeddings: Tensor, loss_and_gradient: tuple[Tensor, Tensor], plain: _Plain) -> Tensor:
+    loss, dX = loss_and_gradient
+    if not _wants_gradient(embeddings):
+        return loss
+    out: Tensor = _ClosedForm.apply(embeddings, loss, dX, plain)  # type: ignore[no-untyped-call]
+    return out
+
+
+# torch.compile sees each loss as one opaque operator: the number of positive pairs depends on the data, so there is nothing
+# for it to trace, and the checks stay on. Outside of it the function is called directly, which is faster for small batches.
+_lifted_struct_op = torch.library.custom_op("liftedstruct::lifted_struct", _lifted_struct, mutates_args=())
+_structured_hinge_op = torch.library.custom_op("liftedstruct::structured_hinge", _structured_hinge, mutates_args=())
+
+
+@_lifted_struct_op.register_fake
+def _(embeddings: Tensor, labels: Tensor, margin: float, max_bytes: int, gradient: bool) -> tuple[Tensor, Tensor]:
+    return embeddings.new_empty(()), torch.empty_like(embeddings)
+
+
+@_structured_hinge_op.register_fake
+def _(embeddings: Tensor, labels: Tensor, margin: float, plus: bool, max_bytes: int, gradient: bool) -> tuple[Tensor, Tensor]:
+    return embeddings.new_empty(()), torch.empty_like(embeddings)

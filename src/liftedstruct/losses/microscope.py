@@ -1,0 +1,140 @@
+r"""A look into one batch: what the lifted structured loss sees, and whether the embedding is about to collapse.
+
+Eq. 4 has a product structure that makes a look cheap. The weight of negative k in pair (i, j) is
+
+.. math:: \frac{e^{\alpha - D_{ik}}}{e^{\tilde J_{ij} - D_{ij}}}
+          = \underbrace{e^{r_i} / (e^{r_i} + e^{r_j})}_{\text{share of side } i} \cdot
+            \underbrace{e^{\alpha - D_{ik} - r_i}}_{\text{weight of } k \text{ for } i}
+
+so one (m, m) matrix of weights and two shares per pair hold all of them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from liftedstruct.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin
+from liftedstruct.distances import negative_mask, pairwise_distances, positive_mask
+
+__all__ = ["Microscope", "loss_microscope"]
+
+
+@dataclass(frozen=True)
+class Microscope:
+    """What :func:`loss_microscope` saw. All tensors are detached; means over nothing are NaN."""
+
+    loss: float
+    collapsed_loss: float  # the loss if all embeddings were one point: mean of (α + log(|N_i| + |N_j|))² / 2
+    pairs: Tensor  # (|P|, 2), the positive pairs i < j
+    J: Tensor  # (|P|,), J_ij of Eq. 4 before the hinge
+    active: Tensor  # (|P|,), J_ij > 0
+    side_shares: Tensor  # (|P|, 2), how much of the pair's push goes to the negatives of i and of j; rows sum to 1
+    negative_weights: Tensor  # (m, m), softmax over row i's negatives of α - D_ik; rows sum to 1, positives are 0
+    effective_negatives: Tensor  # (m,), e^entropy of that row: how many negatives share the push
+    pull: Tensor  # (m,), norm of the part of image i's gradient that comes from positive pairs
+    push: Tensor  # (m,), norm of the part that comes from negative pairs
+    opposition: Tensor  # (m,), cosine of the two parts: -1 where they cancel, NaN where one is 0
+    mean_norm: float  # of the embeddings as they are
+    positive_distance: float  # mean over positive pairs
+    negative_distance: float  # mean over negative pairs
+    effective_rank: float  # e^entropy of the normalised singular values of the centred batch; 0 if all are equal
+
+    @property
+    def active_share(self) -> float:
+        """Share of the positive pairs that still have a gradient."""
+        return self.active.double().mean().item()
+
+    @property
+    def pull_share(self) -> float:
+        """The positives' part of all gradient norms, 0 to 1; the rest is the negatives'."""
+        pull, push = self.pull.sum().item(), self.push.sum().item()
+        return pull / (pull + push) if pull + push else float("nan")
+
+    def pair_weights(self, pair: int) -> Tensor:
+        """(2, m): each negative's softmax weight in one positive pair, seen from i and from j; they sum to 1."""
+        return self.side_shares[pair, :, None] * self.negative_weights[self.pairs[pair]]
+
+    def __str__(self) -> str:
+        rows = (
+            ("loss", f"{self.loss:.4g}", f"{self.collapsed_loss:.4g} if all embeddings were one point"),
+            ("active pairs", f"{self.active_share:.1%}", f"of {len(self.pairs)} positive pairs"),
+            ("positive distance", f"{self.positive_distance:.4g}", "mean over positive pairs"),
+            ("negative distance", f"{self.negative_distance:.4g}", "mean over negative pairs"),
+            ("effective negatives", f"{self.effective_negatives.mean().item():.4g}", "that share an image's push, on average"),
+            ("pull share", f"{self.pull_share:.1%}", "positives' part of the gradient norms"),
+            ("mean norm", f"{self.mean_norm:.4g}", "of the embeddings"),
+            ("effective rank", f"{self.effective_rank:.4g}", "dimensions in use"),
+        )
+        return "\n".join(f"{name:<20} {value:>8}  {note}" for name, value, note in rows)
+
+
+@torch.no_grad()
+def loss_microscope(embeddings: Embeddings, labels: Labels, margin: float = 1.0) -> Microscope:
+    r"""Which pairs are active, who pushes whom, and the signs of collapse.
+
+    Args:
+        embeddings: (m, d), any float type.
+        labels: (m,), integers of any size or strings.
+        margin: the paper's :math:`\alpha`.
+
+    >>> import torch
+    >>> seen = loss_microscope(torch.zeros(4, 2), [0, 0, 1, 1])  # a collapsed batch
+    >>> round(seen.loss, 4), round(seen.collapsed_loss, 4), seen.effective_rank  # (1 + log 4)² / 2
+    (2.8472, 2.8472, 0.0)
+    >>> seen.pair_weights(0).tolist()  # each of the two negatives counts alike, from both sides
+    [[0.0, 0.0, 0.25, 0.25], [0.0, 0.0, 0.25, 0.25]]
+
+    """
+    X = as_embeddings(embeddings).detach()
+    y, alpha = as_labels(labels, X), check_margin(margin)
+    check_finite(X, X.square().sum().item())
+    P, N = positive_mask(y), negative_mask(y)  #                                                      (m, m)
+    D = pairwise_distances(X)  #                                                                      (m, m)
+    r = (alpha - D).masked_fill(~N, -torch.inf).logsumexp(dim=1)  #                                   (m,)
+    weights = torch.where(N, (alpha - D - r[:, None]).exp(), 0.0)  #                                  (m, m)
+    pairs = P.triu(1).nonzero()
+    i, j = pairs.unbind(1)
+    L = torch.logaddexp(r[i], r[j])
+    J = L + D[i, j]  #                                                                                (|P|,)
+    shares = torch.where(L.isfinite()[:, None], (torch.stack((r[i], r[j]), dim=1) - L[:, None]).exp(), 0.0)
+    g = J.clamp_min(0) / max(1, len(J))  # ∂J/∂D_ij                                                   (|P|,)
+    w = torch.zeros_like(r).index_add_(0, i, g * shares[:, 0]).index_add_(0, j, g * shares[:, 1])
+    pull = torch.zeros_like(D)
+    pull[i, j] = pull[j, i] = g
+    push = w[:, None] * weights
+    G_pull, G_push = _through_distances(pull, D, X), _through_distances(-push - push.T, D, X)
+    n_negatives = N.sum(dim=1)
+    collapsed = (alpha + (n_negatives[i] + n_negatives[j]).to(X.dtype).log()).clamp_min(0).square() / 2
+    return Microscope(
+        loss=(J.clamp_min(0).square().sum() / (2 * max(1, len(J)))).item(),
+        collapsed_loss=collapsed.mean().item() if len(J) else 0.0,
+        pairs=pairs,
+        J=J,
+        active=J > 0,
+        side_shares=shares,
+        negative_weights=weights,
+        effective_negatives=torch.where(n_negatives > 0, torch.special.entr(weights).sum(dim=1).exp(), 0.0),
+        pull=G_pull.norm(dim=1),
+        push=G_push.norm(dim=1),
+        opposition=(G_pull * G_push).sum(dim=1) / (G_pull.norm(dim=1) * G_push.norm(dim=1)),
+        mean_norm=X.norm(dim=1).mean().item(),
+        positive_distance=D[P].mean().item(),
+        negative_distance=D[N].mean().item(),
+        effective_rank=_effective_rank(X),
+    )
+
+
+def _through_distances(dD: Tensor, D: Tensor, X: Tensor) -> Tensor:
+    """The gradient with respect to X of a symmetric gradient with respect to D."""
+    W = torch.where(D > 0, dD / D, 0.0)
+    C = X - X.mean(dim=0)
+    return W.sum(dim=1, keepdim=True) * C - W @ C
+
+
+def _effective_rank(X: Tensor) -> float:
+    C = (X - X[0]).cpu().double()  # less one row first, so that equal rows are exactly 0
+    C = C - C.mean(dim=0)
+    sigma = torch.linalg.eigvalsh(C.T @ C if len(C) > C.shape[1] else C @ C.T).clamp_min(0).sqrt()
+    sigma = sigma[sigma > sigma.max() * max(C.shape) * torch.finfo(X.dtype).eps]
+    return torch.special.entr(sigma / sigma.sum()).sum().exp().item() if len(sigma) else 0.0

@@ -1,0 +1,319 @@
+import math
+import shutil
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytorch_metric_learning.distances import LpDistance
+from pytorch_metric_learning.losses import LiftedStructureLoss
+from torch import Tensor
+
+from liftedstruct import LiftedStructLoss, StructuredHingeLoss, lifted_struct_loss, structured_hinge_loss
+from liftedstruct.losses.lifted_struct import lifted_struct_loss_plain, structured_hinge_loss_plain
+from losses import algorithm_1
+
+Loss = Callable[..., Tensor]
+ONE_ROW = 1  # a budget so small that every block is one row
+
+
+def batch(
+    m: int, d: int, classes: int, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    X = scale * torch.randn(m, d, generator=generator, dtype=torch.float64)
+    y = torch.randint(classes, (m,), generator=generator)
+    return X.to(dtype).requires_grad_(), y
+
+
+def value_and_gradient(loss: Loss, X: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
+    value = loss(X, *args, **kwargs)
+    return value.detach(), torch.autograd.grad(value, X)[0]
+
+
+SHAPES = [(6, 2, 3), (24, 5, 2), (40, 8, 20), (31, 3, 4)]
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize(("m", "d", "classes"), SHAPES)
+def test_equals_algorithm_1(m: int, d: int, classes: int, scale: float) -> None:
+    X, y = batch(m, d, classes, scale=scale)
+    value, gradient = value_and_gradient(lifted_struct_loss, X, y)
+    points, labels = X.detach().numpy(), y.tolist()
+    assert value.item() == pytest.approx(algorithm_1.smooth(points, labels, 1.0), rel=1e-12, abs=1e-12)
+    np.testing.assert_allclose(gradient.numpy(), algorithm_1.gradient(points, labels, 1.0), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("max_bytes", [ONE_ROW, 40_000, 1 << 30])
+@pytest.mark.parametrize(("m", "d", "classes"), [*SHAPES, (300, 16, 70), (600, 4, 2)])
+def test_equals_autograd_on_the_plain_version_in_blocks_of_any_size(m: int, d: int, classes: int, max_bytes: int) -> None:
+    X, y = batch(m, d, classes, scale=2.0)
+    for fast, plain, options in (
+        (lifted_struct_loss, lifted_struct_loss_plain, {}),
+        (structured_hinge_loss, structured_hinge_loss_plain, {"plus": False}),
+        (structured_hinge_loss, structured_hinge_loss_plain, {"plus": True}),
+    ):
+        value, gradient = value_and_gradient(fast, X, y, max_bytes=max_bytes, **options)
+        expected, expected_gradient = value_and_gradient(plain, X, y, **options)
+        torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_equals_pytorch_metric_learning(k: int) -> None:
+    X, _ = batch(64, 16, 1, seed=k)
+    y = (torch.arange(64) // k)[torch.randperm(64, generator=torch.Generator().manual_seed(1))]
+    peer = LiftedStructureLoss(neg_margin=1, pos_margin=0, distance=LpDistance(normalize_embeddings=False))
+    value, gradient = value_and_gradient(lifted_struct_loss, X, y)
+    expected, expected_gradient = value_and_gradient(peer, X, y)
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("plus", [False, True])
+@pytest.mark.parametrize(("m", "d", "classes"), SHAPES)
+def test_hinge_equals_the_loops(m: int, d: int, classes: int, plus: bool) -> None:
+    X, y = batch(m, d, classes)
+    expected = algorithm_1.structured(X.detach().numpy(), y.tolist(), 1.0, plus)
+    assert structured_hinge_loss(X, y, plus=plus).item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("max_bytes", [ONE_ROW, 1 << 30])
+def test_gradcheck_and_second_derivatives(max_bytes: int) -> None:
+    X, y = batch(9, 3, 3)
+    for loss in (lifted_struct_loss, structured_hinge_loss):
+        assert torch.autograd.gradcheck(lambda x, f=loss: f(x, y, max_bytes=max_bytes), X)
+        assert torch.autograd.gradgradcheck(lambda x, f=loss: f(x, y, max_bytes=max_bytes), X)
+
+
+def test_by_hand() -> None:
+    X = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([5, 5, 2])
+    J = math.log(math.exp(1 - 3) + math.exp(1 - 2)) + 1
+    value, gradient = value_and_gradient(lifted_struct_loss, X, y)
+    p, q = (math.exp(-2) / (math.exp(-2) + math.exp(-1)), math.exp(-1) / (math.exp(-2) + math.exp(-1)))
+    assert value.item() == pytest.approx(J**2 / 2)
+    # image 0 is pulled to the right and pushed to the left by p, image 1 pulled left and pushed left by q, image 2 pushed right
+    np.testing.assert_allclose(gradient.ravel(), [J * (-1 + p), J * (1 + q), J * (-p - q)])
+
+
+@given(
+    st.integers(0, 10_000),
+    st.integers(2, 24),
+    st.integers(1, 6),
+    st.sampled_from([0.01, 1.0, 30.0]),
+    st.sampled_from([0.0, 1.0, 5.0]),
+)
+@settings(deadline=None, max_examples=60)
+def test_smooth_bound_is_above_the_objective(seed: int, m: int, classes: int, scale: float, margin: float) -> None:
+    X, y = batch(m, 3, classes, seed, scale=scale)
+    assert lifted_struct_loss(X, y, margin) >= structured_hinge_loss(X, y, margin) - 1e-12
+
+
+@pytest.mark.parametrize("loss", [lifted_struct_loss, structured_hinge_loss])
+def test_invariant_to_order_names_and_place(loss: Loss) -> None:
+    X, y = batch(64, 16, 12, dtype=torch.float32)
+    value, gradient = value_and_gradient(loss, X, y)
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(3))
+    renamed = torch.randperm(12, generator=torch.Generator().manual_seed(4))[y] - 2**40
+    shuffled = X.detach()[order].requires_grad_()
+    for again, names, back in (
+        (shuffled, renamed[order], order.argsort()),
+        (X.detach().add(1000).requires_grad_(), y, slice(None)),
+    ):
+        other, other_gradient = value_and_gradient(loss, again, names)
+        torch.testing.assert_close(other, value, rtol=1e-4, atol=0)
+        torch.testing.assert_close(other_gradient[back], gradient, rtol=1e-4, atol=1e-4 * gradient.abs().max().item())
+
+
+@pytest.mark.parametrize("loss", [lifted_struct_loss, structured_hinge_loss])
+def test_labels_of_any_kind(loss: Loss) -> None:
+    X, y = batch(20, 4, 5)
+    expected = loss(X, y)
+    names = [f"class {label}" for label in y.tolist()]
+    for same in (
+        y.int(),
+        y.to(torch.uint64),
+        y.numpy(),
+        y.tolist(),
+        names,
+        np.array(names),
+        (2**62 + y).numpy(),
+        [2**70 + v for v in y.tolist()],
+    ):
+        assert loss(X, same) == expected
+        assert loss(X.detach().numpy(), same) == expected
+    near = 2**53 + torch.arange(4)  # these collide as floats
+    assert loss(X[:4], near) == 0
+
+
+@pytest.mark.parametrize("loss", [lifted_struct_loss, structured_hinge_loss])
+@pytest.mark.parametrize("max_bytes", [ONE_ROW, 1 << 30])
+class TestEdges:
+    def test_no_positive_pair(self, loss: Loss, max_bytes: int) -> None:
+        X, _ = batch(5, 3, 1)
+        value, gradient = value_and_gradient(loss, X, torch.arange(5), max_bytes=max_bytes)
+        assert value == 0
+        assert (gradient == 0).all()
+
+    def test_no_negative(self, loss: Loss, max_bytes: int) -> None:
+        X, _ = batch(5, 3, 1)
+        value, gradient = value_and_gradient(loss, X, torch.zeros(5, dtype=torch.long), max_bytes=max_bytes)
+        assert value == 0
+        assert (gradient == 0).all()
+
+    def test_one_image(self, loss: Loss, max_bytes: int) -> None:
+        X, y = batch(1, 3, 1)
+        value, gradient = value_and_gradient(loss, X, y, max_bytes=max_bytes)
+        assert value == 0
+        assert (gradient == 0).all()
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    @pytest.mark.parametrize("value", [0.0, 0.1, 300.0])
+    def test_all_equal(self, loss: Loss, max_bytes: int, dtype: torch.dtype, value: float) -> None:
+        X = torch.full((12, 5), value, dtype=dtype, requires_grad=True)
+        y = torch.arange(12) // 3
+        result, gradient = value_and_gradient(loss, X, y, max_bytes=max_bytes)
+        collapsed = (1 + math.log(18)) ** 2 / 2 if loss is lifted_struct_loss else 0.5
+        assert result.item() == pytest.approx(collapsed, rel=1e-5)
+        assert gradient.dtype == dtype
+        assert (gradient == 0).all()
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    def test_duplicates(self, loss: Loss, max_bytes: int, dtype: torch.dtype) -> None:
+        X, y = batch(40, 600, 8, dtype=dtype, scale=3.0)
+        twice = torch.cat((X, X)).detach().requires_grad_()
+        labels = torch.cat((y, (y + torch.arange(40) % 2) % 8))  # duplicates within classes and across them
+        value, gradient = value_and_gradient(loss, twice, labels, max_bytes=max_bytes)
+        exact = twice.detach().double().requires_grad_()
+        expected, expected_gradient = value_and_gradient(loss, exact, labels)
+        tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2}.get(dtype, 1e-5)
+        torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=0)
+        torch.testing.assert_close(
+            gradient.double(), expected_gradient, rtol=0, atol=tolerance * expected_gradient.abs().max().item()
+        )
+
+    @pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6])
+    def test_near_duplicates_keep_their_digits(self, loss: Loss, max_bytes: int, gap: float) -> None:
+        X, y = batch(32, 64, 16, dtype=torch.float32)
+        close = torch.cat((X, X + gap * torch.randn(32, 64, generator=torch.Generator().manual_seed(9)))).detach()
+        labels = torch.cat((y, y))
+        value = loss(close, labels, max_bytes=max_bytes)
+        torch.testing.assert_close(value.double(), loss(close.double(), labels), rtol=1e-5, atol=0)
+
+    def test_far_apart(self, loss: Loss, max_bytes: int) -> None:
+        """Exponentials of -D would all underflow here; the loss does not."""
+        X, y = batch(30, 4, 6, dtype=torch.float32, scale=5000.0)
+        value, gradient = value_and_gradient(loss, X, y, max_bytes=max_bytes)
+        expected, expected_gradient = value_and_gradient(loss, X.detach().double().requires_grad_(), y)
+        torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=0)
+        torch.testing.assert_close(
+            gradient.double(), expected_gradient, rtol=1e-3, atol=1e-3 * expected_gradient.abs().max().item()
+        )
+
+
+def test_ties_go_to_the_first_image() -> None:
+    X = torch.tensor([[2.0, 0.0], [0.0, 0.0], [-2.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    y = torch.tensor([9, 4, 1, 4])  # 0 and 2 are equally near to 1 and to 3
+    _, gradient = value_and_gradient(structured_hinge_loss, X, y, margin=3.0)
+    assert gradient[0].abs().sum() > 0
+    assert gradient[2].abs().sum() == 0
+    _, plain = value_and_gradient(structured_hinge_loss_plain, X, y, margin=3.0)
+    torch.testing.assert_close(gradient, plain)
+
+
+def test_hinge_at_exactly_zero_has_no_gradient() -> None:
+    X = torch.tensor([[0.0], [1.0], [3.0], [4.0]], requires_grad=True)
+    value, gradient = value_and_gradient(structured_hinge_loss, X, torch.tensor([0, 0, 1, 1]))  # 1 - 2 + 1 = 0
+    assert value == 0
+    assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("loss", [lifted_struct_loss, structured_hinge_loss])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_computes_in_float32(loss: Loss, dtype: torch.dtype) -> None:
+    X, y = batch(48, 32, 8, dtype=torch.float32, scale=4.0)
+    expected, expected_gradient = value_and_gradient(loss, X, y)
+    with torch.autocast("cpu", dtype=dtype):
+        value, gradient = value_and_gradient(loss, X, y)
+    assert value.dtype == torch.float32
+    assert value == expected
+    assert torch.equal(gradient, expected_gradient)
+
+
+def test_reduced_matmul_precision_is_not_used() -> None:
+    X, y = batch(48, 32, 8, dtype=torch.float32, scale=4.0)
+    expected = lifted_struct_loss(X, y)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert lifted_struct_loss(X, y) == expected
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("loss", [lifted_struct_loss, structured_hinge_loss])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_torch_compile_without_a_graph_break(loss: Loss, backend: str) -> None:
+    if backend == "inductor" and not (shutil.which("g++") or shutil.which("clang++")):
+        pytest.skip("inductor needs a C++ compiler, and there is none")
+    torch.compiler.reset()
+    X, y = batch(32, 8, 8, dtype=torch.float32)
+    layer = torch.nn.Linear(8, 4)
+
+    def step(x: Tensor, labels: Tensor) -> Tensor:
+        return loss(layer(x), labels) * 2
+
+    expected, expected_gradient = value_and_gradient(step, X, y)
+    compiled = torch.compile(step, fullgraph=True, backend=backend)
+    value, gradient = value_and_gradient(compiled, X, y)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient, expected_gradient)
+    with pytest.raises(ValueError, match="row 3 holds nan"):
+        compiled(torch.where(torch.arange(32)[:, None] == 3, torch.nan, X.detach()), y)
+
+
+def test_functional_gradient() -> None:
+    X, y = batch(12, 3, 4)
+    _, expected = value_and_gradient(lifted_struct_loss, X, y)
+    torch.testing.assert_close(torch.func.grad(lambda x: lifted_struct_loss(x, y))(X.detach()), expected)
+
+
+def test_gradient_can_be_asked_for_twice_and_is_scaled() -> None:
+    X, y = batch(12, 3, 4)
+    value = lifted_struct_loss(X, y)
+    (once,) = torch.autograd.grad(value, X, retain_graph=True)
+    (scaled,) = torch.autograd.grad(3 * value, X)
+    torch.testing.assert_close(scaled, 3 * once)
+
+
+def test_a_whole_set_in_bounded_memory_equals_the_matrix() -> None:
+    X, y = batch(1500, 8, 300, dtype=torch.float32)
+    assert lifted_struct_loss(X, y, max_bytes=1 << 20).item() == pytest.approx(lifted_struct_loss(X, y).item(), rel=1e-6)
+
+
+def test_modules_are_the_functions() -> None:
+    X, y = batch(16, 4, 4)
+    assert LiftedStructLoss(margin=0.5)(X, y) == lifted_struct_loss(X, y, 0.5)
+    assert LiftedStructLoss(margin=0.5, max_bytes=1)(X, y) == lifted_struct_loss(X, y, 0.5, max_bytes=1)
+    assert StructuredHingeLoss(margin=0.5, plus=True)(X, y) == structured_hinge_loss(X, y, 0.5, plus=True)
+    assert repr(LiftedStructLoss()) == "LiftedStructLoss(margin=1.0)"
+    assert repr(StructuredHingeLoss()) == "StructuredHingeLoss(margin=1.0, plus=False)"
+
+
+def test_learning_happens() -> None:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(40) // 4
+    X = torch.nn.Parameter(torch.randn(40, 3, generator=generator))
+    optimizer = torch.optim.Adam([X], lr=0.2)
+    first = lifted_struct_loss(X, y).item()
+    for _ in range(200):
+        optimizer.zero_grad()
+        lifted_struct_loss(X, y).backward()
+        optimizer.step()
+    nearest = torch.cdist(X, X).fill_diagonal_(torch.inf).argmin(dim=1)
+    assert lifted_struct_loss(X, y).item() < first / 4
+    assert (y[nearest] == y).all()

@@ -1,0 +1,99 @@
+"""What holds for the package as a whole: its surface, the direction of its imports, and what an import costs."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import liftedstruct
+
+SOURCE = Path(liftedstruct.__file__).parent
+
+# A stage imports only from stages above it.
+STAGES = ["checks", "batches", "distances", "losses", "demo", "cli", "__main__"]
+
+PUBLIC = [
+    "ContrastiveLoss",
+    "LiftedStructLoss",
+    "StructuredHingeLoss",
+    "TripletLoss",
+    "contrastive_loss",
+    "lifted_struct_loss",
+    "loss_microscope",
+    "structured_hinge_loss",
+    "triplet_loss",
+]
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+def imports(path: Path) -> set[str]:
+    """The package's modules that a file imports, wherever in the file."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            whole = node.module == "liftedstruct"
+            found |= {f"{node.module}.{alias.name}" if whole else f"{node.module}" for alias in node.names}
+    return {name.split(".", 1)[1] for name in found if name.startswith("liftedstruct.")}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_one_way(path: Path) -> None:
+    own = path.relative_to(SOURCE).with_suffix("").parts[0]
+    assert own in STAGES, f"{own} has no place in the order of stages"
+    for name in imports(path) - {"__version__"}:
+        stage = name.split(".")[0]
+        assert STAGES.index(stage) <= STAGES.index(own), f"{own} imports {stage}, which comes after it"
+        if own == "losses" and stage == "losses" and path.name != "__init__.py":
+            raise AssertionError("one loss does not import another")
+
+
+def test_public_surface() -> None:
+    assert liftedstruct.__all__ == sorted(PUBLIC)
+    exported = {name for name in vars(liftedstruct) if not name.startswith("_")}
+    submodules = {path.stem if path.name != "__init__.py" else path.parent.name for path in modules()}
+    assert exported - submodules == set(PUBLIC)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_all_is_sorted_and_exists(path: Path) -> None:
+    if path.name == "__main__.py":
+        return
+    name = ".".join(("liftedstruct", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    module = importlib.import_module(name)
+    assert sorted(module.__all__) == sorted(set(module.__all__))
+    assert all(hasattr(module, public) for public in module.__all__)
+    assert module.__doc__
+
+
+def test_import_and_a_loss_load_torch_and_numpy_and_nothing_else() -> None:
+    code = """
+import sys, time
+import numpy, torch
+before, start = set(sys.modules), time.perf_counter()
+import liftedstruct
+seconds = time.perf_counter() - start
+X = torch.randn(4, 2, requires_grad=True)
+liftedstruct.lifted_struct_loss(X, [0, 0, 1, 1]).backward()
+new = {name.split(".")[0] for name in set(sys.modules) - before}
+print(seconds, *sorted(new - set(sys.stdlib_module_names)))
+"""
+    times = []
+    for _ in range(3):  # the machine may be busy: the best of three
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        seconds, *loaded = done.stdout.split()
+        assert set(loaded) <= {"liftedstruct", "numpy", "torch"}
+        times.append(float(seconds))
+    assert min(times) < 0.2
+
+
+def test_typed() -> None:
+    assert (SOURCE / "py.typed").exists()
