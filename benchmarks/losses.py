@@ -68,7 +68,7 @@ def main() -> None:
         peak, seconds = map(float, child.stdout.split())
         how = "one matrix" if m == 4096 else "block by block"
         say(f"{m:6} {peak / 1e6:9.0f} MB, {peak / (4 * m * m):.2f} matrices of m x m float32 ({how}, {seconds:.1f} s)")
-        value, bar = (peak / (4 * m * m), 6) if m == 4096 else (peak / 1e9, 2)
+        value, bar = (peak / (4 * m * m), 6.0) if m == 4096 else (peak / 1e9, 2.0)
         bars.append((f"{'matrices' if m == 4096 else 'GB'} at m = {m}", value, bar, False))
     say("\nbars")
     for name, value, bar, more in bars:

@@ -90,12 +90,12 @@ class SortedBatch:
             n_pairs=int(counts.dot(counts) - len(labels)) // 2,
         )
 
-    def blocks(self, max_bytes: int) -> tuple[list[slice], bool]:
-        """Blocks of rows, a few of which fit the budget, and whether one whole m x m matrix would fit it beside them."""
-        m, size = len(self.raw), self.raw.element_size()
+    def blocks(self, max_bytes: int) -> list[slice]:
+        """Blocks of rows, a few of which fit the budget."""
+        m = len(self.raw)
         most = BLOCK_ROWS.get(self.raw.device.type, BLOCK_ROWS_ELSEWHERE)
-        b = max(1, min(most, m, max_bytes // (8 * m * size)))
-        return [slice(a, min(a + b, m)) for a in range(0, m, b)], (m + 3 * b) * m * size <= max_bytes
+        b = max(1, min(most, m, max_bytes // (8 * m * self.raw.element_size())))
+        return [slice(a, min(a + b, m)) for a in range(0, m, b)]
 
     def distances(self, rows: slice, out: Tensor | None = None) -> Tensor:
         """D of these rows to all, infinite on the diagonal: no image is its own neighbour."""

@@ -46,7 +46,7 @@ def test_equals_algorithm_1(m: int, d: int, classes: int, scale: float) -> None:
     np.testing.assert_allclose(gradient.numpy(), algorithm_1.gradient(points, labels, 1.0), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("max_bytes", [ONE_ROW, 40_000, 1 << 30])
+@pytest.mark.parametrize("max_bytes", [ONE_ROW, 40_000, 400_000, 1 << 30])
 @pytest.mark.parametrize(("m", "d", "classes"), [*SHAPES, (300, 16, 70), (600, 4, 2)])
 def test_equals_autograd_on_the_plain_version_in_blocks_of_any_size(m: int, d: int, classes: int, max_bytes: int) -> None:
     X, y = batch(m, d, classes, scale=2.0)

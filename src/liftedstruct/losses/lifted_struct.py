@@ -171,8 +171,11 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
         loss = embeddings.new_zeros(())
         if batch.n_pairs == 0 or batch.n_classes < 2:
             return loss, torch.zeros_like(embeddings)
-        (m, d), (blocks, keep) = embeddings.shape, batch.blocks(max_bytes)
+        (m, d), blocks, itemsize = embeddings.shape, batch.blocks(max_bytes), embeddings.element_size()
         b = blocks[0].stop
+        positives_bytes = (9 + itemsize) * m * int(batch.size.max())
+        few = positives_bytes <= max_bytes // 4  # keep the positives rather than look for them again
+        keep = few and (m + 3 * b) * m * itemsize + positives_bytes <= max_bytes  # keep D too
         D_kept, spare, spare_2, dX = workspace(embeddings, (m if keep else b, m), (b, m), (b, m), (m, d))
         if keep:
             batch.distances(slice(0, m), out=D_kept)
@@ -191,7 +194,7 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
             torch.amin(D, dim=1, out=nearest[rows])  # min_k D_ik                                     (b,)
             E = torch.sub(nearest[rows, None], D, out=spare[: len(D)]).exp_()
             r[rows] = E.sum(dim=1).log_().sub_(nearest[rows]).add_(margin)
-            if keep:
+            if few:
                 kept.append((cols, real, D_pos))
 
         def bound(rows: slice, cols: Tensor, real: Tensor, D_pos: Tensor) -> tuple[Tensor, Tensor]:
@@ -200,7 +203,7 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
             return L, (L + D_pos).clamp_min_(0).masked_fill_(~real, 0)
 
         for at, rows in enumerate(blocks):  # the loss, and s_i = log w_i + α - r_i
-            cols, real, D_pos = kept[at] if keep else look(rows)[1:]
+            cols, real, D_pos = kept[at] if few else look(rows)[1:]
             L, J = bound(rows, cols, real, D_pos)
             loss += J.square().sum()
             w = J.mul_(torch.sub(r[rows, None], L, out=L).exp_()).sum(dim=1).div_(batch.n_pairs)
@@ -238,7 +241,7 @@ def _structured_hinge(
         loss = embeddings.new_zeros(())
         if batch.n_pairs == 0 or batch.n_classes < 2:
             return loss, dX
-        m, (blocks, _) = len(embeddings), batch.blocks(max_bytes)
+        m, blocks = len(embeddings), batch.blocks(max_bytes)
         D_block = embeddings.new_empty(blocks[0].stop, m)
         nearest = embeddings.new_empty(m)  # min_k D_ik ...
         k = torch.empty_like(batch.order)  # ... and the k where it is, in the caller's order

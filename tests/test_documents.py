@@ -1,0 +1,47 @@
+"""What the documents say is true: their code runs, their commands exist, their examples do what they promise."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from liftedstruct.cli import COMMANDS
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_code_blocks_of_the_readme_run_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    assert len(blocks("python")) >= 3
+    for block in blocks("python"):
+        exec(block, names)
+    assert "effective rank" in capsys.readouterr().out
+
+
+def test_commands_of_the_readme_are_the_commands() -> None:
+    assert set(re.findall(r"`liftedstruct (\w+)", README)) == set(COMMANDS)
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert {line.split()[1] for block in blocks("console") for line in block.splitlines() if line.startswith("make")} <= targets
+
+
+def test_own_loop() -> None:
+    before, after = load(ROOT / "examples" / "own_loop.py").main()
+    assert f"{before:.0%}".replace("%", " %") in README
+    assert f"of {after:.0%}".replace("%", " %") in README
+    assert before < 0.1 < 0.99 < after
