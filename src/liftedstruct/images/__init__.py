@@ -1,0 +1,6 @@
+"""Any data set in: a folder of class folders, a CSV file, CUB-200-2011, CARS196 or Stanford Online Products."""
+
+from liftedstruct.images.image_set import ImageSet
+from liftedstruct.images.sources import FolderSource, Source, TarSource
+
+__all__ = ["FolderSource", "ImageSet", "Source", "TarSource"]
