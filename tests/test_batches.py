@@ -72,6 +72,12 @@ class TestEverySampler:
         restored = make(name)
         restored.load_state_dict(state)
         assert [next(restored).tolist() for _ in range(5)] == expected
+        ahead = make(name)
+        _ = [next(ahead) for _ in range(7)]  # a loader with workers takes batches ahead of their use
+        restored.load_state_dict(ahead.state_dict(step=3))
+        np.testing.assert_array_equal(next(restored), make(name).batch(3))
+        with pytest.raises(ValueError, match="step must be a whole number >= 0, got -1"):
+            restored.load_state_dict({key: value for key, value in state.items() if key != "step"})
 
     def test_state_of_other_batches_is_refused(self, name: str) -> None:
         state = make(name).state_dict()
@@ -229,7 +235,7 @@ class TestMined:
             assert mined.tolist() == expected[:8]
 
     def test_the_share_is_a_setting(self) -> None:
-        for mined, pairs in ((0.0, 16), (0.25, 12), (0.5, 8), (0.9, 2)):
+        for mined, pairs in ((0.0, 16), (0.25, 12), (0.5, 8), (0.9, 1)):
             sampler = MinedBatches(Y, neighbours(), 32, mined=mined)
             assert sampler.n_batch_pairs == pairs
             rows = sampler.batch(0)[: 2 * pairs].reshape(-1, 2)
@@ -266,9 +272,17 @@ class TestMined:
             MinedBatches(Y, wrong, 32)
         with pytest.raises(ValueError, match=f"at most the number of images, {N} here, got {N + 1}"):
             MinedBatches(Y, table, N + 1)
-        for mined in (1.0, -0.1, 1.5):
-            with pytest.raises(ValueError, match="mined must be between 0 and 1 and leave room for a pair"):
-                MinedBatches(Y, table, 32, mined=mined)
+        for mined in (1.0, -0.1, 1.5, "0.5"):
+            with pytest.raises(
+                ValueError, match="mined must be a number from 0 to 1 that leaves room for a pair in a batch of 32"
+            ):
+                MinedBatches(Y, table, 32, mined=mined)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("m", [2, 3, 7, 31])
+    def test_odd_batches(self, m: int) -> None:
+        for mined in (0.0, 0.3):
+            if int(m * (1 - mined)) >= 2:
+                assert len(set(MinedBatches(Y, neighbours(), m, mined=mined).batch(0).tolist())) == m
 
 
 @given(st.integers(1, 20_000), st.integers(0, 2**32), st.integers(0, 1000))

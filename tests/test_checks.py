@@ -39,9 +39,15 @@ INFINITE[2, 0] = -torch.inf
         (
             X,
             Y.numpy().astype(float),
-            r"labels must be integers or strings, got float64\. Convert whole numbers with \.astype\(int\)\.",
+            r"labels must be integers or strings, got float64\. Pass whole numbers of an integer type, or text\.",
         ),
-        (X, [0.0, 0.0, 1.0, 1.0, 1.0, 0.0], r"labels must be integers or strings, got float64"),
+        (X, [0.0, 0.0, 1.0, 1.0, 1.0, 0.0], r"labels must be all integers or all strings, got float"),
+        (X, [1, "1", 1, "1", 1, "1"], r"labels must be all integers or all strings, got int and str"),
+        (X, [True, True, 0, 0, 0, 1], r"labels must be all integers or all strings, got bool"),
+        (X, [[0], [0, 1], [1], [1], [1], [0]], r"labels must be all integers or all strings, got list"),
+        (X, np.array([b"a", b"a", b"b", b"b", b"b", b"a"]), r"labels must be integers or strings, got \|S1"),
+        (X.numpy().astype(np.longdouble), Y, r"embeddings must be of a float type, got (longdouble|float128)"),
+        (X.numpy().astype(complex), Y, r"embeddings must be of a float type, got complex128"),
         (X, [0, 0, None, 1, 1, 0], r"labels must be all integers or all strings, got NoneType\. Convert"),
         (X, np.array([0, 0, "a", 1, 1, 0], dtype=object), r"labels must be all integers or all strings, got int and str"),
     ],
@@ -81,8 +87,27 @@ def test_pick_guesses_the_name_that_was_meant() -> None:
     assert pick(LOSSES, "triplet", "loss") is LOSSES["triplet"]
 
 
+def test_arrays_of_any_layout() -> None:
+    expected = lifted_struct_loss(X.double(), Y)
+    whole = X.double().numpy()
+    frozen = whole.copy()
+    frozen.flags.writeable = False
+    wide = np.empty((6, 4))
+    wide[:, ::2] = whole
+    for same in (whole[::-1].copy()[::-1], whole.astype(">f8"), frozen, wide[:, ::2], np.asfortranarray(whole)):
+        torch.testing.assert_close(lifted_struct_loss(same, Y), expected)
+    for margin in (np.float32(1), np.int64(1), 1):
+        assert lifted_struct_loss(X.double(), Y, margin) == expected  # type: ignore[arg-type]
+
+
 def test_classes_are_exact_beyond_floats_and_64_bits() -> None:
-    for labels in ([2**53, 2**53 + 1], [2**64, 2**64 + 1], ["a", "a "], np.array([2**63, 2**63 + 1], dtype=np.uint64)):
+    for labels in (
+        [2**53, 2**53 + 1],
+        [1, 2**63],
+        [2**64, 2**64 + 1],
+        ["a", "a "],
+        np.array([2**63, 2**63 + 1], dtype=np.uint64),
+    ):
         classes, names = as_classes(labels)
         assert classes.tolist() == [0, 1]
         assert len(names) == 2

@@ -1,29 +1,96 @@
+import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from liftedstruct import __version__
 from liftedstruct.batches import BATCHES
 from liftedstruct.cli import COMMANDS, main
+from liftedstruct.decoding import FITS
+from liftedstruct.images import READERS
 from liftedstruct.losses import LOSSES
+from liftedstruct.packed import PackedImages
 
 
-@pytest.mark.parametrize(("what", "registry"), [("losses", LOSSES), ("batches", BATCHES)])
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the pictures that the examples speak of."""
+    folder = tmp_path_factory.mktemp("workplace")
+    assert main(["products", "--out", str(folder / "photos"), "--classes", "20", "--images", "4", "--size", "48"]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(("what", "registry"), [("losses", LOSSES), ("batches", BATCHES), ("data", READERS), ("fits", FITS)])
 def test_list(what: str, registry: dict[str, type], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", what]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == sorted(registry)
+    assert {line.split()[0] for line in lines} == set(registry)
+    assert all(len(line.split()) > 3 for line in lines)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_an_example_that_runs(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_an_example_that_runs(
+    command: str, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(workplace)
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])
     assert stop.value.code == 0
     example = capsys.readouterr().out.rsplit("example: ", 1)[1].split()
     assert example[:2] == ["liftedstruct", command]
+    if command == "products":
+        example = [part.replace("photos/", "more/") for part in example] + ["--size", "32"]
     assert main(example[1:]) == 0
+
+
+def test_prepare(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "prepared"
+    command = ["prepare", str(workplace / "photos"), "--out", str(out), "--size", "64", "--validation", "0.2"]
+    assert main(command) == 0
+    assert "80 images of 20 classes" in capsys.readouterr().out
+    packed = PackedImages(out)
+    assert len(packed.test) == 40
+    assert len(packed.validation) == 8
+    assert len(packed.train) == 32
+    assert main(command) == 0
+    assert main([*command, "--fit", "letterbox"]) == 1
+    assert "--force" in capsys.readouterr().err
+    assert main([*command, "--fit", "letterbox", "--force", "true"]) == 0
+
+
+def test_prepare_rendered_products(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "products:12", "--out", str(tmp_path / "out"), "--size", "32"]) == 0
+    assert "of 12 classes" in capsys.readouterr().out
+    assert main(["prepare", "products:many", "--out", str(tmp_path / "out")]) == 1
+    assert "products:N must have a number of classes, got 'products:many'." in capsys.readouterr().err
+
+
+def test_doctor(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos = tmp_path / "photos"
+    shutil.copytree(workplace / "photos", photos)
+    first, *_, last = sorted(path for path in photos.rglob("*.png"))
+    (last.parent / "copy.png").write_bytes(first.read_bytes())
+    (last.parent / "empty.png").write_bytes(b"")
+    assert main(["doctor", str(photos), "--fix", str(tmp_path / "fixed.csv")]) == 1
+    printed = capsys.readouterr().out
+    assert "empty file" in printed
+    assert "exact duplicates" in printed
+    assert main(["doctor", str(tmp_path / "fixed.csv"), "--json", "true"]) == 0
+    read = json.loads(capsys.readouterr().out)
+    assert read["n_images"] == 79
+    assert not read["serious"]
+
+
+def test_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("doctor", "prepare"):
+        out = ["--out", str(tmp_path / "out")] if command == "prepare" else []
+        assert main([command, str(tmp_path / "nowhere"), *out]) == 1
+        error = capsys.readouterr().err
+        assert "nowhere" in error
+        assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -31,7 +98,7 @@ def test_help_has_an_example_that_runs(command: str, capsys: pytest.CaptureFixtu
     [
         (
             ["list", "loses"],
-            "liftedstruct list: what must be one of 'batches', 'losses', got 'loses'. See 'liftedstruct list --help'.\n",
+            "liftedstruct list: what must be one of 'batches', 'data', 'fits', 'losses', got 'loses'. See 'lifted",
         ),
         (["nothing"], "liftedstruct: argument subcommand: invalid choice: 'nothing'"),
         (["demo", "--steps", "many"], "liftedstruct demo: "),

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from liftedstruct.cli import COMMANDS
+from liftedstruct.cli import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -26,7 +26,10 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def test_code_blocks_of_the_readme_run_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_blocks_of_the_readme_run_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     assert len(blocks("python")) >= 3
     for block in blocks("python"):
@@ -38,6 +41,14 @@ def test_commands_of_the_readme_are_the_commands() -> None:
     assert set(re.findall(r"`liftedstruct (\w+)", README)) == set(COMMANDS)
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     assert {line.split()[1] for block in blocks("console") for line in block.splitlines() if line.startswith("make")} <= targets
+
+
+def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [line for block in blocks("console") for line in block.splitlines() if line.startswith("liftedstruct ")]
+    assert len(lines) >= 3
+    for line in lines:
+        assert main(line.split()[1:]) == 0, line
 
 
 def test_own_loop() -> None:

@@ -13,16 +13,23 @@ import liftedstruct
 SOURCE = Path(liftedstruct.__file__).parent
 
 # A stage imports only from stages above it.
-STAGES = ["checks", "batches", "distances", "losses", "demo", "cli", "__main__"]
+STAGES = [
+    *("checks", "images", "products", "decoding", "packed", "doctor"),
+    *("batches", "distances", "losses"),
+    *("demo", "cli", "__main__"),
+]
 
 PUBLIC = [
     "ContrastiveLoss",
     "LiftedStructLoss",
+    "PackedImages",
     "StructuredHingeLoss",
     "TripletLoss",
     "contrastive_loss",
     "lifted_struct_loss",
     "loss_microscope",
+    "prepare",
+    "read_images",
     "structured_hinge_loss",
     "triplet_loss",
 ]
@@ -58,9 +65,13 @@ def test_imports_point_one_way(path: Path) -> None:
 
 def test_public_surface() -> None:
     assert liftedstruct.__all__ == sorted(PUBLIC)
+    assert all(hasattr(liftedstruct, name) for name in PUBLIC)
+    assert set(PUBLIC) <= set(dir(liftedstruct))
     exported = {name for name in vars(liftedstruct) if not name.startswith("_")}
     submodules = {path.stem if path.name != "__init__.py" else path.parent.name for path in modules()}
-    assert exported - submodules == set(PUBLIC)
+    assert exported - submodules - set(PUBLIC) == {"Any", "TYPE_CHECKING", "import_module"}
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = liftedstruct.nothing
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))

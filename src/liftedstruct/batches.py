@@ -2,7 +2,8 @@
 
 A sampler needs the labels and a seed, and nothing else: batch number t is a function of the two (``sampler.batch(t)``), so
 the state of a sampler is one number, a run goes on exactly where it stopped, and the ranks of a distributed run agree without
-talking to each other. Iterating a sampler never ends; ``steps_per_epoch`` says how long an epoch is.
+talking to each other. The lifted losses compare all images of a batch, so ranks have to gather their embeddings before the
+loss. Iterating a sampler never ends; ``steps_per_epoch`` says how long an epoch is.
 
 >>> from itertools import islice
 >>> labels = ["cup", "cup", "lamp", "lamp", "sofa", "sofa"]
@@ -67,9 +68,13 @@ class Batches(ABC):
         self.step += 1
         return self.batch(self.step - 1)
 
-    def state_dict(self) -> dict[str, Any]:
-        """What to save: the step, and enough to notice a restore into other batches. Plain numbers and strings."""
-        return {"step": self.step, **self._identity()}
+    def state_dict(self, step: int | None = None) -> dict[str, Any]:
+        """What to save: the step, and enough to notice a restore into other batches. Plain numbers and strings.
+
+        Args:
+            step: batches used so far, where that is fewer than were taken: a ``DataLoader`` with workers takes them ahead.
+        """
+        return {"step": self.step if step is None else check_count("step", step, 0), **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where ``state`` was taken, on any number of ranks."""
@@ -79,7 +84,7 @@ class Batches(ABC):
                     f"the saved state must be of the same batches: {key} is {state.get(key)!r} there and {value!r} here. "
                     "Restore it into a sampler made with the same labels and settings."
                 )
-        self.step = check_count("step", state["step"], 0)
+        self.step = check_count("step", state.get("step", -1), 0)
 
     def _identity(self) -> dict[str, Any]:
         return {
@@ -294,10 +299,12 @@ class MinedBatches(Batches):
         n = len(self.labels)
         if n < batch_size:
             raise ValueError(f"batch_size must be at most the number of images, {n} here, got {batch_size}. Pass {n} or fewer.")
-        self.mined, self.n_batch_pairs = mined, round(batch_size * (1 - mined) / 2) if 0 <= mined <= 1 else 0
+        share = mined if isinstance(mined, int | float) and 0 <= mined <= 1 else 1.0
+        self.mined, self.n_batch_pairs = share, int(batch_size * (1 - share)) // 2
         if self.n_batch_pairs < 1:
             raise ValueError(
-                f"mined must be between 0 and 1 and leave room for a pair in a batch of {batch_size}, got {mined}. Try 0.5."
+                f"mined must be a number from 0 to 1 that leaves room for a pair in a batch of {batch_size}, got {mined!r}. "
+                "Pass a smaller share, or a larger batch_size."
             )
         self._mates = np.flatnonzero(self.sizes[self.labels] > 1)
         self.steps_per_epoch = -(-len(self._mates) // (2 * self.n_batch_pairs))

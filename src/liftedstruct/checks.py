@@ -32,7 +32,7 @@ INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torc
 
 def as_embeddings(embeddings: Embeddings) -> Tensor:
     """A tensor of shape (m, d) in float32 or float64, still part of the caller's graph; half types become float32."""
-    X = torch.as_tensor(embeddings)
+    X = embeddings if isinstance(embeddings, Tensor) else torch.from_numpy(_plain_array(embeddings))
     if X.dtype not in FLOATS:
         raise ValueError(f"embeddings must be of a float type, got {_dtype(X)}. Convert them with .float().")
     if X.ndim != 2 or 0 in X.shape:
@@ -60,22 +60,22 @@ def as_classes(labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
     if isinstance(labels, Tensor):
         _check_integers(labels)
         labels = labels.cpu().numpy()
-    y = np.asarray(labels)
-    if y.dtype == object and y.size:  # integers beyond 64 bits, or strings from a table
-        kinds = {str if isinstance(v, str) else int if isinstance(v, int | np.integer) else type(v) for v in y.flat}
+    y = labels if isinstance(labels, np.ndarray) else np.array(labels, dtype=object)  # no list is made to fit one type
+    if y.dtype == object and y.size:
+        kinds = {_kind(label) for label in y.flat}
         wrong = kinds - {str, int} or (kinds if len(kinds) > 1 else set())
         if wrong:
             kinds_met = " and ".join(sorted(kind.__name__ for kind in wrong))
             raise ValueError(f"labels must be all integers or all strings, got {kinds_met}. Convert them to one of the two.")
     elif y.dtype.kind not in "iuUT" and y.size:
-        raise ValueError(f"labels must be integers or strings, got {y.dtype}. Convert whole numbers with .astype(int).")
+        raise ValueError(f"labels must be integers or strings, got {y.dtype}. Pass whole numbers of an integer type, or text.")
     distinct, classes = np.unique(y, return_inverse=True)
     return classes.reshape(y.shape).astype(np.int64), distinct
 
 
 def check_finite(embeddings: Tensor, total: float) -> None:
     """Raise if ``total``, the sum of the squared (centred) embeddings, is not finite, and say which row is to blame."""
-    if math.isfinite(total):
+    if 4 * total <= torch.finfo(embeddings.dtype).max:  # ‖x_i - x_j‖² is at most four times the larger ‖x‖²
         return
     bad = ~embeddings.isfinite().all(dim=1)
     if not bad.any():
@@ -94,7 +94,7 @@ def check_finite(embeddings: Tensor, total: float) -> None:
 
 def check_margin(margin: float) -> float:
     """The margin as a float; it must be finite and not negative."""
-    if isinstance(margin, bool) or not isinstance(margin, int | float) or not math.isfinite(margin) or margin < 0:
+    if isinstance(margin, bool) or not isinstance(margin, int | float | np.number) or not 0 <= margin < math.inf:
         raise ValueError(f"margin must be a finite number >= 0, got {margin!r}. The paper uses 1.0.")
     return float(margin)
 
@@ -118,6 +118,21 @@ def pick(registry: Mapping[str, T], name: str, what: str) -> T:
 def _check_integers(labels: Tensor) -> None:
     if labels.dtype not in INTEGERS:
         raise ValueError(f"labels must be integers or strings, got {_dtype(labels)}. Convert whole numbers with .long().")
+
+
+def _plain_array(embeddings: object) -> NDArray[np.generic]:
+    """An array that torch takes without a copy, or a copy that it takes: writable, native, with no negative stride."""
+    array = np.asarray(embeddings)
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        raise ValueError(f"embeddings must be of a float type, got {array.dtype}. Convert them with .astype(np.float32).")
+    plain = array.dtype.isnative and array.flags.writeable and all(stride > 0 for stride in array.strides)
+    return array if plain else array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
+
+
+def _kind(label: object) -> type:
+    if isinstance(label, bool | np.bool_):
+        return bool
+    return str if isinstance(label, str) else int if isinstance(label, int | np.integer) else type(label)
 
 
 def _dtype(tensor: Tensor) -> str:

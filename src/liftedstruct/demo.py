@@ -5,11 +5,13 @@ wider than the gap between classes, so the nearest point is often of a wrong cla
 classes by each loss, has to find that direction, and is measured on the other half, which it has never seen.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from rich.progress import track
 from torch import Tensor, nn
 
 from liftedstruct.batches import Batches, PairBatches, TripletBatches
@@ -81,7 +83,7 @@ def learn(method: str, X: Tensor, y: Tensor, X_test: Tensor, y_test: Tensor, ste
     batches: Batches = sampler(y, batch_size, seed=seed)
     matrix = nn.Parameter(torch.eye(2))
     optimizer = torch.optim.Adam([matrix], lr=0.03)
-    for _ in range(steps):
+    for _ in track(range(steps), method, transient=True, disable=not sys.stdout.isatty()):
         rows = torch.from_numpy(next(batches))
         optimizer.zero_grad()
         loss(X[rows] @ matrix.T, y[rows]).backward()

@@ -20,6 +20,7 @@ __all__ = ["SortedBatch", "full_precision", "negative_mask", "pairwise_distances
 
 # Below D² = CLOSE · (‖x_i‖² + ‖x_j‖²) cancellation has taken more than three of the digits of D².
 CLOSE = 1e-3
+MANY = 0.02  # share of close pairs above which all of a block is computed by differences: a collapsed or clustered batch
 
 # Rows handled at a time. On a CPU a block of rows stays in the cache for all the passes over it (256 was fastest of 64..1024
 # for m = 1,024..4,096); an accelerator wants few, large kernels.
@@ -44,6 +45,8 @@ def pairwise_distances(embeddings: Tensor) -> Tensor:
         sq = X.square().sum(dim=1)  # ‖x_i‖²                                                          (m,)
         D2 = sq[:, None] + sq[None, :] - 2 * X @ X.T  #                                               (m, m)
         i, j = _close(D2, sq, sq).triu(1).nonzero(as_tuple=True)
+        if len(i) > MANY * D2.numel() and not embeddings.requires_grad:
+            return _by_differences(embeddings, embeddings)
         exact = (embeddings[i] - embeddings[j]).square().sum(dim=1)
         D2 = D2.index_put((i, j), exact).index_put((j, i), exact)
         apart = (D2 > 0).fill_diagonal_(False)
@@ -58,7 +61,7 @@ class SortedBatch:
     """
 
     order: Tensor  # row s of this batch is row order[s] of the caller's                              (m,)
-    raw: Tensor  # the caller's embeddings: differences of close pairs are taken here, unrounded      (m, d)
+    raw: Tensor  # the caller's embeddings: the differences of close pairs are taken here, unrounded  (m, d)
     X: Tensor  # raw[order] less the batch mean                                                       (m, d)
     sq: Tensor  # ‖x_i‖²                                                                              (m,)
     sq_max: float
@@ -87,7 +90,7 @@ class SortedBatch:
             last=last.repeat_interleave(counts),
             size=counts.repeat_interleave(counts),
             n_classes=len(counts),
-            n_pairs=int(counts.dot(counts) - len(labels)) // 2,
+            n_pairs=int((counts * (counts - 1)).sum()) // 2,
         )
 
     def blocks(self, max_bytes: int) -> list[slice]:
@@ -97,19 +100,50 @@ class SortedBatch:
         b = max(1, min(most, m, max_bytes // (8 * m * self.raw.element_size())))
         return [slice(a, min(a + b, m)) for a in range(0, m, b)]
 
-    def distances(self, rows: slice, out: Tensor | None = None) -> Tensor:
-        """D of these rows to all, infinite on the diagonal: no image is its own neighbour."""
-        D = torch.addmm(self.sq, self.X[rows], self.X.T, alpha=-2, out=out)
+    def products(self, rows: slice, out: Tensor) -> Tensor:
+        """‖x_j‖² - 2 x_i·x_j of these rows, the one matrix product of the matter.                              (b, m)"""
+        return torch.addmm(self.sq, self.X[rows], self.X.T, alpha=-2, out=out)
+
+    def distances(self, D: Tensor, rows: slice) -> bool:
+        """Turn the products of these rows into distances, in place; whether close pairs were among them.
+
+        The diagonal is infinite: no image is its own neighbour.
+        """
         D += self.sq[rows, None]  # D² so far                                                         (b, m)
         D.diagonal(rows.start).fill_(torch.inf)
-        if not D.amin().item() >= 2 * CLOSE * self.sq_max:
+        close = not D.amin().item() >= 2 * CLOSE * self.sq_max
+        if close:
             i, j = _close(D, self.sq[rows], self.sq).nonzero(as_tuple=True)
-            s, t = self.order[i + rows.start], self.order[j]
-            step = max(1, (1 << 22) // self.raw.shape[1])  # pairs at a time: 16 MB of float32
-            for part in (slice(at, at + step) for at in range(0, len(i), step)):
-                difference = self.raw[s[part]] - self.raw[t[part]]
+            if len(i) > MANY * D.numel():
+                D.copy_(_by_differences(self.raw[self.order[rows]], self.raw[self.order]))
+                D.diagonal(rows.start).fill_(torch.inf)
+                return True
+            for part in self._parts(i):
+                difference = self.raw[self.order[i[part] + rows.start]] - self.raw[self.order[j[part]]]
                 D[i[part], j[part]] = difference.square().sum(dim=1)
-        return D.sqrt_()
+        D.sqrt_()
+        return close
+
+    def close(self, D: Tensor, rows: slice) -> Tensor:
+        """Which of these distances are close but not zero.                                                     (b, m)"""
+        return _close(D.square(), self.sq[rows], self.sq).logical_and_(D > 0)
+
+    def by_differences(self, M: Tensor, rows: slice, close: Tensor, dX: Tensor) -> None:
+        """Add M_ij (x_j - x_i) of close pairs to the gradient from the differences, and take them out of M.
+
+        M·X less its row sums times X would lose them: 1 / D is in M, and what is left of X after the subtraction is noise.
+        """
+        i, j = close.nonzero(as_tuple=True)
+        weights = M[i, j]
+        M[i, j] = 0
+        for part in self._parts(i):
+            s = i[part] + rows.start
+            difference = self.raw[self.order[j[part]]] - self.raw[self.order[s]]
+            dX.index_add_(0, s, difference.mul_(weights[part, None]))
+
+    def _parts(self, pairs: Tensor) -> list[slice]:
+        step = max(1, (1 << 21) // self.raw.shape[1])  # 8 MB of float32 at a time
+        return [slice(at, at + step) for at in range(0, len(pairs), step)]
 
     def positives(self, rows: slice) -> tuple[Tensor, Tensor]:
         """The columns of these rows' classes, largest first, and which of them are positives of the row.     2 x (b, size)
@@ -130,16 +164,19 @@ class SortedBatch:
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
     """No autocast, no TF32, no bfloat16 passes: cancellation in D² would turn their rounding into wrong distances."""
-    precision = torch.get_float32_matmul_precision()
-    if precision == "highest" and not torch.is_autocast_enabled(device.type):
+    products = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
+    before = [each.fp32_precision for each in products]
+    if not torch.is_autocast_enabled(device.type) and all(precision in ("none", "ieee") for precision in before):
         yield
         return
-    torch.set_float32_matmul_precision("highest")
+    for each in products:
+        each.fp32_precision = "ieee"
     try:
         with torch.autocast(device.type, enabled=False):
             yield
     finally:
-        torch.set_float32_matmul_precision(precision)
+        for each, precision in zip(products, before, strict=True):
+            each.fp32_precision = precision
 
 
 def workspace(like: Tensor, *shapes: tuple[int, int]) -> list[Tensor]:
@@ -155,3 +192,8 @@ def workspace(like: Tensor, *shapes: tuple[int, int]) -> list[Tensor]:
 def _close(D2: Tensor, sq_rows: Tensor, sq_cols: Tensor) -> Tensor:
     """Where the matrix product has too few digits of D² left; every D² < 0 is among these."""
     return D2.detach() < CLOSE * (sq_rows[:, None] + sq_cols[None, :]).detach()
+
+
+def _by_differences(X: Tensor, Y: Tensor) -> Tensor:
+    """All distances without the matrix product: slower, but with no digits lost and no list of pairs."""
+    return torch.cdist(X, Y, compute_mode="donot_use_mm_for_euclid_dist")

@@ -1,6 +1,7 @@
 """Any data set in: a folder of class folders, a CSV file, CUB-200-2011, CARS196 or Stanford Online Products."""
 
 from liftedstruct.images.image_set import ImageSet
+from liftedstruct.images.readers import READERS, read_images
 from liftedstruct.images.sources import FolderSource, Source, TarSource
 
-__all__ = ["FolderSource", "ImageSet", "Source", "TarSource"]
+__all__ = ["READERS", "FolderSource", "ImageSet", "Source", "TarSource", "read_images"]

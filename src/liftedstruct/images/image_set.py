@@ -38,6 +38,9 @@ class ImageSet:
             raise ValueError(f"an image set must have one label per path, got {len(self.labels)} for {len(self.paths)} paths.")
         if len(self.labels) and not (self.labels.min() >= 0 and self.labels.max() < C):
             raise ValueError(f"labels must be class numbers 0 to {C - 1}, got {self.labels.min()} to {self.labels.max()}.")
+        for what, classes in (("test", self.test_classes), ("validation", self.validation_classes)):
+            if len(classes) and not (classes.min() >= 0 and classes.max() < C):
+                raise ValueError(f"{what} classes must be class numbers 0 to {C - 1}, got {classes.min()} to {classes.max()}.")
         both = np.intersect1d(self.test_classes, self.validation_classes)
         if len(both):
             raise ValueError(

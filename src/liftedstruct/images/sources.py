@@ -1,7 +1,16 @@
 """Where the pixels of a data set come from: a folder, an archive that is never unpacked, or our own renderer."""
 
+import bz2
+import errno
+import gzip
 import io
+import lzma
+import os
+import shutil
 import tarfile
+import tempfile
+import weakref
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -43,39 +52,53 @@ class TarSource:
     """Members of a ``.tar`` or ``.tgz`` archive.
 
     A plain tar is read in place: the position of every member is known, any process can go there. A compressed one has no
-    positions, so it is read through once and its members are kept, still encoded, in memory.
+    positions, so it is decompressed once into a temporary file, which goes when the source that made it goes. Neither is ever
+    in memory as a whole, and what a worker process is sent is the list of positions alone.
     """
 
     archive: Path
     members: dict[str, tuple[int, int]] = field(repr=False)  # path -> first byte, number of bytes
-    content: dict[str, bytes] = field(default_factory=dict, repr=False)  # path -> bytes, where the archive is compressed
+    content: dict[str, bytes] = field(default_factory=dict, repr=False)  # path -> bytes, of members that are not in one piece
+    plain: Path | None = field(default=None, repr=False)  # where a compressed archive is decompressed
 
     @staticmethod
     def of(archive: Path) -> "TarSource":
-        """Index an archive; its files are named by their paths inside of it."""
+        """Index an archive; its files are named by their paths inside of it, without a leading ``./``."""
         members: dict[str, tuple[int, int]] = {}
         content: dict[str, bytes] = {}
+        plain: Path | None = None
         try:
-            with tarfile.open(archive) as tar:
-                compressed = not tarfile.is_tarfile(archive) or not _is_plain(archive)
+            plain = _decompressed(archive)
+            with tarfile.open(plain or archive, mode="r:") as tar:
                 for member in tar:
-                    if member.isfile():
-                        members[member.name] = (member.offset_data, member.size)
-                        if compressed:
-                            file = tar.extractfile(member)
-                            content[member.name] = file.read() if file else b""
-        except (tarfile.TarError, EOFError, OSError) as error:
-            raise ValueError(f"{archive} must be a readable tar archive, got: {error}. Download it again.") from error
-        return TarSource(archive, members, content)
+                    name, target = member.name.removeprefix("./"), member.linkname.removeprefix("./")
+                    if member.islnk() and target in members:  # a second name of a file before it
+                        members[name] = members[target]
+                        if target in content:
+                            content[name] = content[target]
+                    elif member.isfile():
+                        members[name] = (member.offset_data, member.size)
+                        if member.issparse() and (file := tar.extractfile(member)):
+                            content[name] = file.read()
+        except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            if plain:
+                plain.unlink()
+            raise ValueError(
+                f"{_one_line(archive)} must be a readable tar archive, got: {error}. Download it again."
+            ) from error
+        source = TarSource(archive, members, content, plain)
+        if plain:
+            weakref.finalize(source, _remove, plain, os.getpid())
+        return source
 
     def read(self, path: str) -> bytes:
         """The bytes of a member."""
         if path not in self.members:
-            raise FileNotFoundError(f"{self.archive} has no member {path}")
+            raise FileNotFoundError(f"{_one_line(self.archive)} has no member {_one_line(path)}")
         if path in self.content:
             return self.content[path]
         start, size = self.members[path]
-        with self.archive.open("rb") as file:
+        with (self.plain or self.archive).open("rb") as file:
             file.seek(start)
             return file.read(size)
 
@@ -84,14 +107,42 @@ class TarSource:
 
     def fingerprint(self, path: str) -> str:
         if path not in self.members:
-            raise FileNotFoundError(f"{self.archive} has no member {path}")
+            raise FileNotFoundError(f"{_one_line(self.archive)} has no member {_one_line(path)}")
         stat = self.archive.stat()
         return f"{self.members[path]} {stat.st_size} {stat.st_mtime_ns}"
 
 
-def _is_plain(archive: Path) -> bool:
+def _decompressed(archive: Path) -> Path | None:
+    """A temporary file with the plain tar, or None where the archive is one already."""
+    with archive.open("rb") as file:
+        start = file.read(6)
+    openers: dict[bytes, type[gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]] = {
+        b"\x1f\x8b": gzip.GzipFile,
+        b"BZh": bz2.BZ2File,
+        b"\xfd7zXZ": lzma.LZMAFile,
+    }
+    opener = next((opener for magic, opener in openers.items() if start.startswith(magic)), None)
+    if opener is None:
+        return None
+    handle, name = tempfile.mkstemp(prefix="liftedstruct-", suffix=".tar")
     try:
-        with tarfile.open(archive, mode="r:"):
-            return True
-    except tarfile.ReadError:
-        return False
+        with os.fdopen(handle, "wb") as plain, opener(archive) as packed:
+            shutil.copyfileobj(packed, plain, 1 << 20)
+    except BaseException as error:
+        Path(name).unlink()
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise ValueError(
+                f"{_one_line(archive)} must fit the temporary folder {_one_line(tempfile.gettempdir())} when decompressed, "
+                "got a full disk. Set TMPDIR to a folder with room, or decompress it to a .tar yourself."
+            ) from error
+        raise
+    return Path(name)
+
+
+def _remove(path: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a forked worker has this finaliser too, and its parent is still reading
+        path.unlink(missing_ok=True)
+
+
+def _one_line(name: Path | str) -> str:
+    return repr(str(name))  # a name may have line breaks, or bytes that cannot be printed

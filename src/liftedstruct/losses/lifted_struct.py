@@ -50,6 +50,9 @@ def lifted_struct_loss(embeddings: Embeddings, labels: Labels, margin: float = 1
             block, in about twice the time and in memory that grows with m only; so the objective can be evaluated over a
             whole training set, as the paper defines it.
 
+    A second derivative (``create_graph=True``) goes through :func:`lifted_struct_loss_plain` and its m x m matrices; there is
+    none under ``torch.compile``.
+
     Returns:
         The loss, a scalar tensor. It is 0, and still has a graph, for a batch without a positive pair; a pair without a
         negative contributes 0 and is counted in :math:`|\mathcal P|`.
@@ -73,7 +76,8 @@ def structured_hinge_loss(
 ) -> Tensor:
     r"""Eq. 3, the objective with the nested maximum, with its subgradient.
 
-    At ties the first image of the batch takes the subgradient; at a hinge of exactly 0 it is 0.
+    Where two computed distances are equal, as those of duplicates are, the first image of the batch takes the subgradient; at
+    a hinge of exactly 0 it is 0.
 
     Args:
         embeddings: (m, d), any float type.
@@ -170,7 +174,7 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
         batch = SortedBatch.of(embeddings, labels)
         loss = embeddings.new_zeros(())
         if batch.n_pairs == 0 or batch.n_classes < 2:
-            return loss, torch.zeros_like(embeddings)
+            return loss, embeddings.new_zeros(embeddings.shape)
         (m, d), blocks, itemsize = embeddings.shape, batch.blocks(max_bytes), embeddings.element_size()
         b = blocks[0].stop
         positives_bytes = (9 + itemsize) * m * int(batch.size.max())
@@ -178,13 +182,15 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
         keep = few and (m + 3 * b) * m * itemsize + positives_bytes <= max_bytes  # keep D too
         D_kept, spare, spare_2, dX = workspace(embeddings, (m if keep else b, m), (b, m), (b, m), (m, d))
         if keep:
-            batch.distances(slice(0, m), out=D_kept)
+            batch.products(slice(0, m), out=D_kept)
         kept: list[tuple[Tensor, Tensor, Tensor]] = []
-        r, s, nearest = embeddings.new_empty(3, m)
+        close = [False] * len(blocks)  # which of them have close pairs
+        r, s, log_w, nearest = embeddings.new_empty(4, m)
 
         def look(rows: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             """D of these rows with its positives made infinite; and their columns, which of these are real, and their D."""
-            D = D_kept[rows] if keep else batch.distances(rows, out=D_kept[: rows.stop - rows.start])
+            D = D_kept[rows] if keep else batch.products(rows, out=D_kept[: rows.stop - rows.start])
+            close[rows.start // b] = batch.distances(D, rows)
             cols, real = batch.positives(rows)
             D_pos = D.gather(1, cols)  #                                                              (b, size)
             return D.scatter_(1, cols, torch.inf), cols, real, D_pos
@@ -202,32 +208,39 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
             L = torch.logaddexp(r[rows, None], r[cols])
             return L, (L + D_pos).clamp_min_(0).masked_fill_(~real, 0)
 
-        for at, rows in enumerate(blocks):  # the loss, and s_i = log w_i + α - r_i
+        for at, rows in enumerate(blocks):  # the loss, and s_i = log w_i + α - r_i, what row i gives its negatives
             cols, real, D_pos = kept[at] if few else look(rows)[1:]
             L, J = bound(rows, cols, real, D_pos)
-            loss += J.square().sum()
+            loss += (J * (J / (4 * batch.n_pairs))).sum()  # 4 and not 2: each pair is met from both sides
             w = J.mul_(torch.sub(r[rows, None], L, out=L).exp_()).sum(dim=1).div_(batch.n_pairs)
-            s[rows] = w.log_().sub_(r[rows]).add_(margin)
-        loss /= 4 * batch.n_pairs  # each pair was met from both sides
+            torch.log(w, out=log_w[rows])
+        torch.sub(log_w, r, out=s).add_(margin)
         if not gradient:
-            return loss, torch.zeros_like(embeddings)
+            return loss, embeddings.new_zeros(embeddings.shape)
 
         touching = nearest.amin().item() == 0
+        apart = torch.zeros_like(embeddings) if any(close) else None  # the part of close pairs
         for at, rows in enumerate(blocks):  # M, in the place of D
             D, cols, real, D_pos = (D_kept[rows], *kept[at]) if keep else look(rows)
             if touching:
                 D.masked_fill_(D == 0, torch.inf)  # there is no direction from a point to itself: gradient 0
+            which = batch.close(D.scatter(1, cols, D_pos), rows) if close[at] else None
             E = torch.sub(s[rows, None], D, out=spare[: len(D)]).exp_()
-            E += torch.sub(s[None, :], D, out=spare_2[: len(D)]).exp_()
+            E_k = torch.sub(s[None, :], D, out=spare_2[: len(D)])
+            E += torch.minimum(E_k, log_w[None, :], out=E_k).exp_()  # D_ik and D_ki may differ in their last digit
             M = torch.div(E, D, out=D)
             g = bound(rows, cols, real, D_pos)[1].div_(batch.n_pairs)
             M.scatter_add_(1, cols, g.div_(D_pos).masked_fill_(D_pos == 0, 0).neg_())
+            if which is not None and apart is not None:
+                batch.by_differences(M, rows, which, apart)
             if not keep:
                 torch.mm(M, batch.X, out=dX[rows])
                 dX[rows] -= M.sum(dim=1, keepdim=True) * batch.X[rows]
         if keep:
             torch.mm(D_kept, batch.X, out=dX)
             dX.addcmul_(D_kept.sum(dim=1, keepdim=True), batch.X, value=-1)
+        if apart is not None:
+            dX += apart
         return loss, batch.in_callers_order(dX)
 
 
@@ -237,7 +250,7 @@ def _structured_hinge(
     r"""Eq. 3 and a subgradient: only the nearest negative of each row matters, so nothing of size m x m is kept."""
     with full_precision(embeddings.device):
         batch = SortedBatch.of(embeddings, labels)
-        dX = torch.zeros_like(embeddings)
+        dX = embeddings.new_zeros(embeddings.shape)
         loss = embeddings.new_zeros(())
         if batch.n_pairs == 0 or batch.n_classes < 2:
             return loss, dX
@@ -246,32 +259,36 @@ def _structured_hinge(
         nearest = embeddings.new_empty(m)  # min_k D_ik ...
         k = torch.empty_like(batch.order)  # ... and the k where it is, in the caller's order
         for rows in blocks:
-            D = batch.distances(rows, out=D_block[: rows.stop - rows.start])
+            D = batch.products(rows, out=D_block[: rows.stop - rows.start])
+            batch.distances(D, rows)
             D.scatter_(1, batch.positives(rows)[0], torch.inf)
             torch.amin(D, dim=1, out=nearest[rows])
             k[rows] = batch.order.expand_as(D).masked_fill(nearest[rows, None] != D, m).amin(dim=1)
 
         w = torch.empty_like(nearest)  # what is pushed along row i's nearest negative
         for rows in blocks:
-            D = batch.distances(rows, out=D_block[: rows.stop - rows.start])
+            D = batch.products(rows, out=D_block[: rows.stop - rows.start])
+            close = batch.distances(D, rows)
             cols, real = batch.positives(rows)
             D_pos, n_i, n_j = D.gather(1, cols), nearest[rows, None], nearest[cols]
             J = ((2 * margin - n_i - n_j if plus else margin - torch.minimum(n_i, n_j)) + D_pos).clamp_min_(0)
             J.masked_fill_(~real, 0)
-            loss += J.square().sum()
+            loss += (J * (J / (4 * batch.n_pairs))).sum()  # 4 and not 2: each pair is met from both sides
             if not gradient:
                 continue
             g = J / batch.n_pairs
-            M = D.zero_().scatter_add_(1, cols, torch.where(D_pos > 0, g / D_pos, 0.0))
-            torch.mm(M, batch.X, out=dX[rows])
-            dX[rows] = M.sum(dim=1, keepdim=True) * batch.X[rows] - dX[rows]
+            which = batch.close(D, rows) if close else None
+            M = D.zero_().scatter_add_(1, cols, torch.where(D_pos > 0, -g / D_pos, 0.0))
+            if which is not None:
+                batch.by_differences(M, rows, which.logical_and_(M != 0), dX)
+            dX[rows] += M @ batch.X - M.sum(dim=1, keepdim=True) * batch.X[rows]
             if not plus:  # the nearer of the two negatives takes it all; at a tie that of the first image
                 g = g * ((n_i < n_j) | ((n_i == n_j) & (batch.order[rows, None] < batch.order[cols])))
             w[rows] = g.sum(dim=1)
         if gradient:
             push = torch.where(nearest > 0, w / nearest, 0.0)[:, None] * (embeddings[batch.order] - embeddings[k])
             dX = batch.in_callers_order(dX - push).index_add_(0, k, push)
-        return loss / (4 * batch.n_pairs), dX  # each pair was met from both sides
+        return loss, dX
 
 
 # How value and gradient reach autograd, torch.compile and second derivatives.
@@ -301,15 +318,34 @@ class _ClosedForm(torch.autograd.Function):
         return d_loss * dX, None, None, None
 
 
+class _ClosedFormForward(_ClosedForm):
+    """The same for forward-mode derivatives, which ``torch.compile`` does not trace."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, _Plain], output: Tensor) -> None:
+        _ClosedForm.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(inputs[2])
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        change: Tensor = (ctx.saved_tensors[-1] * tangent).sum()
+        return change
+
+
+def _has_tangent(embeddings: Tensor) -> bool:
+    return not torch.compiler.is_compiling() and torch.autograd.forward_ad.unpack_dual(embeddings).tangent is not None
+
+
 def _wants_gradient(embeddings: Tensor) -> bool:
-    return embeddings.requires_grad and torch.is_grad_enabled()
+    return (embeddings.requires_grad and torch.is_grad_enabled()) or _has_tangent(embeddings)
 
 
 def _attach(embeddings: Tensor, loss_and_gradient: tuple[Tensor, Tensor], plain: _Plain) -> Tensor:
     loss, dX = loss_and_gradient
     if not _wants_gradient(embeddings):
         return loss
-    out: Tensor = _ClosedForm.apply(embeddings, loss, dX, plain)  # type: ignore[no-untyped-call]
+    function = _ClosedFormForward if _has_tangent(embeddings) else _ClosedForm
+    out: Tensor = function.apply(embeddings, loss, dX, plain)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -321,9 +357,9 @@ _structured_hinge_op = torch.library.custom_op("liftedstruct::structured_hinge",
 
 @_lifted_struct_op.register_fake
 def _(embeddings: Tensor, labels: Tensor, margin: float, max_bytes: int, gradient: bool) -> tuple[Tensor, Tensor]:
-    return embeddings.new_empty(()), torch.empty_like(embeddings)
+    return embeddings.new_empty(()), embeddings.new_empty(embeddings.shape)
 
 
 @_structured_hinge_op.register_fake
 def _(embeddings: Tensor, labels: Tensor, margin: float, plus: bool, max_bytes: int, gradient: bool) -> tuple[Tensor, Tensor]:
-    return embeddings.new_empty(()), torch.empty_like(embeddings)
+    return embeddings.new_empty(()), embeddings.new_empty(embeddings.shape)

@@ -43,7 +43,7 @@ class Microscope:
     @property
     def active_share(self) -> float:
         """Share of the positive pairs that still have a gradient."""
-        return self.active.double().mean().item()
+        return int(self.active.sum()) / len(self.active) if len(self.active) else float("nan")
 
     @property
     def pull_share(self) -> float:
@@ -128,8 +128,7 @@ def loss_microscope(embeddings: Embeddings, labels: Labels, margin: float = 1.0)
 def _through_distances(dD: Tensor, D: Tensor, X: Tensor) -> Tensor:
     """The gradient with respect to X of a symmetric gradient with respect to D."""
     W = torch.where(D > 0, dD / D, 0.0)
-    C = X - X.mean(dim=0)
-    return W.sum(dim=1, keepdim=True) * C - W @ C
+    return torch.stack([W[i] @ (X[i] - X) for i in range(len(X))])  # by differences: no digits are lost where D is small
 
 
 def _effective_rank(X: Tensor) -> float:

@@ -1,0 +1,201 @@
+"""How fast images are prepared and read, beside what pillow and the usual PyTorch data set take, all in one run.
+
+    python benchmarks/images.py [--images 1000] [--out FILE]
+
+Makes its own photographs of 500 x 375 in a temporary folder. Prepare is held against pillow's bare decode-and-resize in as many
+processes as it has threads, their start not counted; nothing is written there, prepare writes its file to the disk. Batches
+of 128 random crops with mirror are read from the packed set, and by decoding the JPEGs on every read, in one thread each.
+Methods take turns, so that a slow moment of the machine hits them alike; the figures are medians. Only ratios mean anything
+on a shared machine. Memory is measured in a process of its own, and is what is anonymous: the pages of a map are the system's,
+which takes them back when it likes.
+"""
+
+import argparse
+import multiprocessing
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import PIL
+import torch
+from numpy.typing import NDArray
+from PIL import Image, features
+from torch import Tensor
+
+from liftedstruct.decoding import FILTER
+from liftedstruct.images.image_set import ImageSet
+from liftedstruct.images.sources import FolderSource
+from liftedstruct.packed import PackedImages, prepare
+
+WORKERS, BATCH, SIZE, CROP, ROUNDS = 2, 128, 256, 227, 9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="also write the figures here")
+    parser.add_argument("--images", type=int, default=1000, help="how many photographs to make")
+    parser.add_argument("--memory", type=Path, help=argparse.SUPPRESS)  # what the process of its own runs
+    options = parser.parse_args()
+    if options.memory:
+        print(*peak_bytes(PackedImages(options.memory)))
+        return
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+        lines.append(line)
+
+    torch.set_num_threads(1)
+    jpeg = f"libjpeg{'-turbo' if features.check('libjpeg_turbo') else ''} {features.version('jpg')}"
+    say(f"{processor()}, pillow {PIL.__version__}, {jpeg}, numpy {np.__version__}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        image_set = photographs(folder / "photographs", options.images)
+        kilobytes = statistics.mean(each.stat().st_size for each in image_set.root.iterdir()) / 1e3
+        say(f"{len(image_set)} JPEGs of 500 x 375, {kilobytes:.0f} kB each, to {SIZE} x {SIZE}; medians of {ROUNDS} rounds")
+        bars = measure_prepare(image_set, folder, say)
+        bars += measure_batches(image_set, PackedImages(folder / "packed"), say)
+    say("\nbars")
+    for what, value, bar, more in bars:
+        verdict, limit = "met   " if (value >= bar) == more else "MISSED", "at least" if more else "at most"
+        say(f"  {verdict} {value:8.2f} {what} (bar: {limit} {bar:g})")
+    if options.out:
+        options.out.write_text("\n".join(lines) + "\n")
+
+
+Bar = tuple[str, float, float, bool]  # what, value, bar, whether more is better
+
+
+def measure_prepare(image_set: ImageSet, folder: Path, say: Callable[[str], None]) -> list[Bar]:
+    """Images per second of prepare and of pillow alone, taken in turns."""
+    paths = [str(image_set.root / path) for path in image_set.paths]
+    ours: list[float] = []
+    bare: list[float] = []
+    with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(decode_bare, paths[: 8 * WORKERS]))  # the processes have started and imported
+        for _ in range(ROUNDS):
+            bare.append(seconds(lambda: sum(pool.map(decode_bare, paths, chunksize=16))))
+            ours.append(
+                seconds(lambda: prepare(image_set, folder / "packed", size=SIZE, workers=WORKERS, progress=False, force=True))
+            )
+    again = seconds(lambda: prepare(image_set, folder / "packed", size=SIZE, workers=WORKERS, progress=False))
+    n, a, b = len(image_set), statistics.median(ours), statistics.median(bare)
+    ratio = statistics.median(x / y for x, y in zip(ours, bare, strict=True))
+    say(f"\nprepare, {WORKERS} threads, to the disk     {n / a:8.0f} images/s")
+    say(f"pillow alone, {WORKERS} processes          {n / b:8.0f} images/s")
+    say(f"prepare again, nothing changed     {1e3 * again:8.1f} ms")
+    return [
+        (f"images/s prepared on {WORKERS} cores", n / a, 250, True),
+        ("times pillow's bare decode-and-resize", ratio, 1.2, False),
+    ]
+
+
+def decode_bare(path: str) -> int:
+    with Image.open(path) as image:
+        return int(np.asarray(image.convert("RGB").resize((SIZE, SIZE), FILTER)).shape[0])
+
+
+class UsualDataset(torch.utils.data.Dataset[Tensor]):
+    """What most training code does: open, convert, resize, crop, mirror, to a tensor; here already without the floats."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.paths, self.rng = paths, np.random.default_rng(0)
+
+    def __getitem__(self, i: int) -> Tensor:
+        with Image.open(self.paths[i]) as file:
+            image = file.convert("RGB").resize((SIZE, SIZE), FILTER)
+        y, x = self.rng.integers(0, SIZE - CROP + 1, 2)
+        image = image.crop((int(x), int(y), int(x) + CROP, int(y) + CROP))
+        if self.rng.random() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return torch.from_numpy(np.array(image))
+
+
+def measure_batches(image_set: ImageSet, packed: PackedImages, say: Callable[[str], None]) -> list[Bar]:
+    """Milliseconds per batch of crops from the map and from the JPEGs, and the memory that many batches take."""
+    usual, rng = UsualDataset([str(image_set.root / path) for path in image_set.paths]), np.random.default_rng(0)
+    out = np.empty((BATCH, CROP, CROP, 3), np.uint8)
+
+    def indices() -> NDArray[np.int64]:
+        return rng.integers(0, len(packed), BATCH)
+
+    def stack() -> Tensor:
+        return torch.stack([usual[int(i)] for i in indices()])
+
+    methods: dict[str, Callable[[], object]] = {
+        "from the map, uint8": lambda: packed.random_crops(indices(), CROP, rng=rng),
+        "  into a given batch": lambda: packed.random_crops(indices(), CROP, rng=rng, out=out),
+        "  float32": lambda: packed.random_crops(indices(), CROP, rng=rng, dtype=np.float32),
+        "  uint8, channels first": lambda: packed.random_crops(indices(), CROP, rng=rng, layout="nchw"),
+        "  centre crops, uint8": lambda: packed.centre_crops(indices(), CROP),
+        "from the JPEGs": stack,
+    }
+    times: dict[str, list[float]] = {name: [] for name in methods}
+    for _ in range(ROUNDS):
+        for name, method in methods.items():
+            method()
+            times[name] += [seconds(method) for _ in range(1 if method is stack else 8)]
+    say(f"\n{BATCH} random crops of {CROP}, mirrored by chance, one thread")
+    for name, each in times.items():
+        say(f"{name:<28} {1e3 * statistics.median(each):14.2f} ms {BATCH / statistics.median(each):10.0f} images/s")
+    faster = statistics.median(times["from the JPEGs"]) / statistics.median(times["from the map, uint8"])
+    child = subprocess.run([sys.executable, __file__, "--memory", str(packed.folder)], capture_output=True, check=True)
+    grown, batch = map(int, child.stdout.split())
+    say(f"memory beyond the process's own over 300 batches: {grown / 1e6:.0f} MB, one batch has {batch / 1e6:.0f} MB")
+    return [
+        ("times faster than decoding on each read", faster, 20, True),
+        ("batches of memory while reading 300 of them", grown / batch, 3, False),
+    ]
+
+
+def peak_bytes(packed: PackedImages) -> tuple[int, int]:
+    """What reading 300 batches adds to the anonymous memory at its highest, and the size of a batch."""
+    rng = np.random.default_rng(0)
+    before = peak = anonymous_bytes()
+    for _ in range(300):
+        batch = packed.random_crops(rng.integers(0, len(packed), BATCH), CROP, rng=rng)
+        peak = max(peak, anonymous_bytes())
+    return peak - before, batch.nbytes
+
+
+def photographs(folder: Path, count: int) -> ImageSet:
+    """Smooth colours, hard edges and the grain of a sensor, as JPEGs of quality 90."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(count):
+        colours = Image.fromarray(rng.integers(0, 256, (9, 12, 3), dtype=np.uint8)).resize((500, 375), Image.Resampling.BICUBIC)
+        for _ in range(12):
+            x, y, w, h = rng.integers((0, 0, 20, 20), (480, 355, 160, 160))
+            colours.paste(tuple(int(v) for v in rng.integers(0, 256, 3)), (int(x), int(y), int(x + w), int(y + h)))
+        grain = np.asarray(colours) + rng.normal(0, 8, (375, 500, 1))
+        Image.fromarray(grain.clip(0, 255).astype(np.uint8)).save(folder / f"{i:05}.jpg", quality=90)
+    paths = tuple(sorted(each.name for each in folder.iterdir()))
+    labels = np.arange(count) % 10
+    return ImageSet("photographs", folder, FolderSource(folder), paths, labels, tuple("abcdefghij"), np.arange(5, 10))
+
+
+def seconds(method: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    method()
+    return time.perf_counter() - begin
+
+
+def anonymous_bytes() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
+def processor() -> str:
+    names = [line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor()}, {len(names)} cores"
+
+
+if __name__ == "__main__":
+    main()

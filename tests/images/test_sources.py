@@ -1,0 +1,176 @@
+import bz2
+import gc
+import gzip
+import io
+import lzma
+import os
+import pickle
+import tarfile
+import tempfile
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from liftedstruct.images import FolderSource, TarSource
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "tar": bytes,
+    "tgz": gzip.compress,
+    "tar.bz2": bz2.compress,
+    "tar.xz": lzma.compress,
+}
+
+
+def png(value: int, size: int = 4) -> bytes:
+    file = io.BytesIO()
+    Image.new("L", (size, size), value).save(file, "png")
+    return file.getvalue()
+
+
+def tar_of(files: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+        for name, target in (links or {}).items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.LNKTYPE, target
+            tar.addfile(member)
+    return file.getvalue()
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    file = tmp_path / "a" / "x y\n.png"
+    file.write_bytes(png(7))
+    source = FolderSource(tmp_path)
+    with source.open("a/x y\n.png") as image:
+        assert image.getpixel((0, 0)) == 7
+    with FolderSource(Path("elsewhere")).open(str(file)) as image:  # an absolute path stays what it is
+        assert image.size == (4, 4)
+    before = source.fingerprint("a/x y\n.png")
+    assert source.fingerprint("a/x y\n.png") == before
+    file.write_bytes(png(7, size=5))
+    assert source.fingerprint("a/x y\n.png") != before
+    with pytest.raises(FileNotFoundError):
+        source.fingerprint("a/y.png")
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_tar(tmp_path: Path, temporary: Path, suffix: str) -> None:
+    odd = os.fsdecode(b"set/\xff e\xcc\x81\n.png")
+    files = {"./set/a.png": png(1), "set/b.png": png(2), odd: png(3), "set/empty.png": b""}
+    archive = tmp_path / f"set.{suffix}"
+    archive.write_bytes(PACKERS[suffix](tar_of(files, {"set/link.png": "set/b.png"})))
+    source = TarSource.of(archive)
+    assert list(source.members) == ["set/a.png", "set/b.png", odd, "set/empty.png", "set/link.png"]
+    for name, value in {"set/a.png": 1, "set/b.png": 2, odd: 3, "set/link.png": 2}.items():
+        assert source.read(name) == png(value)
+        assert source.open(name).getpixel((0, 0)) == value
+    assert source.read("set/empty.png") == b""
+
+    worker = pickle.loads(pickle.dumps(source))
+    assert worker.read(odd) == png(3)
+    assert worker.fingerprint(odd) == source.fingerprint(odd) != source.fingerprint("set/a.png")
+    before = source.fingerprint(odd)
+    os.utime(archive, ns=(0, 0))
+    assert source.fingerprint(odd) != before
+
+    for ask in (source.read, source.open, source.fingerprint):
+        with pytest.raises(FileNotFoundError, match=r"set\.t.*' has no member 'set/no\\n\.png'$"):
+            ask("set/no\n.png")
+    assert len(list(temporary.iterdir())) == (suffix != "tar")  # the worker's end is not the source's
+    del worker
+    gc.collect()
+    assert source.read("set/a.png") == png(1)
+    del source, ask
+    gc.collect()
+    assert not list(temporary.iterdir())
+
+
+def test_a_worker_leaves_the_file_to_its_parent(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "set.tgz"
+    archive.write_bytes(gzip.compress(tar_of({"a.png": png(1)})))
+    source = TarSource.of(archive)
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a process that was forked off
+    del source
+    gc.collect()
+    assert len(list(temporary.iterdir())) == 1
+
+
+def test_sparse_members_are_whole(tmp_path: Path) -> None:
+    """As GNU tar stores a file with a hole: two bytes at 0 and two at 1024, of 1026."""
+    header = bytearray(tarfile.TarInfo("hole.bin").tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = b"%011o\0" % 4
+    header[156:157] = b"S"
+    for i, (offset, size) in enumerate([(0, 2), (1024, 2)]):
+        header[386 + 24 * i : 386 + 24 * (i + 1)] = b"%011o\0%011o\0" % (offset, size)
+    header[483:495] = b"%011o\0" % 1026
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    archive = tmp_path / "set.tar"
+    archive.write_bytes(bytes(header) + b"abcd".ljust(512, b"\0") + bytes(1024))
+    assert TarSource.of(archive).read("hole.bin") == b"ab" + bytes(1022) + b"cd"
+
+
+def test_a_compressed_archive_is_never_in_memory(tmp_path: Path, temporary: Path) -> None:
+    noise = np.random.default_rng(0).integers(256, size=1 << 20, dtype=np.uint8).tobytes()
+    archive = tmp_path / "set.tgz"
+    archive.write_bytes(gzip.compress(tar_of({f"{i}.png": noise for i in range(24)}), compresslevel=1))
+    tracemalloc.start()
+    source = TarSource.of(archive)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 << 20  # of 24
+    assert len(pickle.dumps(source)) < 2000
+    assert source.read("23.png") == noise
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "other", "empty"])
+def test_a_damaged_archive_is_an_error(tmp_path: Path, temporary: Path, suffix: str, damage: str) -> None:
+    noise = np.random.default_rng(0).integers(256, size=5000, dtype=np.uint8).tobytes()
+    content = PACKERS[suffix](tar_of({"a.png": noise}))
+    if damage == "truncated":
+        content = content[:3000]
+    elif damage == "flipped":
+        content = content[:20] + bytes(255 - byte for byte in content[20:200]) + content[200:]
+    else:
+        content = b"" if damage == "empty" else b"no archive at all" * 100
+    archive = tmp_path / f"a\nb.{suffix}"
+    archive.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=r"a\\nb\.t.*' must be a readable tar archive, got: .+\. Download it again\.$"
+    ) as caught:
+        TarSource.of(archive)
+    assert "\n" not in str(caught.value)
+    assert not list(temporary.iterdir())
+
+
+def test_no_room_to_decompress(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "set.tgz"
+    archive.write_bytes(gzip.compress(tar_of({"a.png": png(1)})))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfileobj", full)
+    with pytest.raises(
+        ValueError, match=r"set\.tgz' must fit the temporary folder .* got a full disk\. Set TMPDIR to a folder"
+    ):
+        TarSource.of(archive)
+    assert not list(temporary.iterdir())
