@@ -202,13 +202,14 @@ def _begin(folder: Path, plan: Json, bad_images: str, force: bool) -> _State:
         raise ValueError(
             f"{folder} must be empty or of an earlier prepare, it holds {others[0]!r} ({len(others)} in all). Choose another."
         )
-    differences = _differences(record, plan, bad_images) if record else []
+    begun = finished or (unfinished and unfinished["processed"])  # one that has decoded nothing yet is nothing to protect
+    differences = _differences(record, plan, bad_images) if record and begun else []
     if differences and not force:
         raise ValueError(
             f"{folder} holds {'a set' if finished else 'an interrupted prepare'} of other sources or settings: "
             f"{'; '.join(differences)}. Choose another folder, or make it anew with force=True (--force)."
         )
-    if unfinished and not (finished or force):
+    if unfinished and begun and not (finished or force):
         left_out = [(int(i), str(reason)) for i, reason in unfinished["left_out"]]
         state = _State(plan, bad_images, unfinished["processed"], left_out, unfinished["truncated"])
         if (folder / IMAGES).exists():  # killed between the last two renames

@@ -172,14 +172,20 @@ def nearest(
         for y in range(int(top), int(bottom) + 1):
             b = (left + 0.5 - ax) * b_dx + (y + 0.5 - ay) * b_dy
             c = (left + 0.5 - ax) * c_dx + (y + 0.5 - ay) * c_dy
-            for x in range(int(left), int(right) + 1):
-                if b >= -1e-7 and c >= -1e-7 and b + c <= 1.0000001:
-                    z = az + b * bz + c * cz
-                    if z > depth[y, x] and (alpha == 4 or (2 * (x & 1) + 3 * (y & 1)) % 4 < alpha):
-                        depth[y, x] = z
-                        seen[y, x] = t
-                b += b_dx
-                c += c_dx
+            first, last = 0.0, float(right - left)  # the row's samples inside: thin triangles have wide boxes
+            for value, slope in ((b, b_dx), (c, c_dx), (1 - b - c, -b_dx - c_dx)):
+                if slope > 0:
+                    first = max(first, -value / slope - 1e-4)
+                elif slope < 0:
+                    last = min(last, -value / slope + 1e-4)
+                elif value < 0:
+                    last = -1.0
+            for step in range(math.ceil(first), math.floor(last) + 1):
+                x = left + step
+                z = az + (b + step * b_dx) * bz + (c + step * c_dx) * cz
+                if z > depth[y, x] and (alpha == 4 or (2 * (x & 1) + 3 * (y & 1)) % 4 < alpha):
+                    depth[y, x] = z
+                    seen[y, x] = t
     return seen, depth
 
 
