@@ -1,39 +1,13 @@
 """The categories, and which product is of which: a product's number and the seed decide everything about it."""
 
-from collections.abc import Callable
 from functools import lru_cache
 
 from liftedstruct.products.dice import Dice
 from liftedstruct.products.meshes import Model
-from liftedstruct.products.shapes.bicycle import bicycle
-from liftedstruct.products.shapes.cabinet import cabinet
-from liftedstruct.products.shapes.chair import chair
-from liftedstruct.products.shapes.coffee_maker import coffee_maker
-from liftedstruct.products.shapes.fan import fan
-from liftedstruct.products.shapes.kettle import kettle
-from liftedstruct.products.shapes.lamp import lamp
-from liftedstruct.products.shapes.mug import mug
-from liftedstruct.products.shapes.sofa import sofa
-from liftedstruct.products.shapes.stapler import stapler
-from liftedstruct.products.shapes.table import table
-from liftedstruct.products.shapes.toaster import toaster
+from liftedstruct.products.shapes import BUILDERS
 
 __all__ = ["CATEGORIES", "build", "category_of"]
 
-BUILDERS: dict[str, Callable[[Model, Dice], None]] = {
-    "bicycle": bicycle,
-    "cabinet": cabinet,
-    "chair": chair,
-    "coffee maker": coffee_maker,
-    "fan": fan,
-    "kettle": kettle,
-    "lamp": lamp,
-    "mug": mug,
-    "sofa": sofa,
-    "stapler": stapler,
-    "table": table,
-    "toaster": toaster,
-}
 CATEGORIES = tuple(BUILDERS)  # those of Stanford Online Products
 
 

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from liftedstruct.checks import check_count
 from liftedstruct.products.catalogue import build, category_of
 from liftedstruct.products.dice import Dice
+from liftedstruct.products.lighting import Lights
 from liftedstruct.products.materials import chance, linear
 from liftedstruct.products.meshes import Floats, kernel
-from liftedstruct.products.rasteriser import Camera, Lights, Room, draw
+from liftedstruct.products.rasteriser import Camera, Room, draw
 
 __all__ = ["RENDERER_VERSION", "render"]
 
