@@ -67,6 +67,7 @@ class SortedBatch:
     sq_max: float
     last: Tensor  # the last row of row i's class ...                                                 (m,)
     size: Tensor  # ... and how many it has                                                           (m,)
+    largest: int  # the size of the largest class
     n_classes: int
     n_pairs: int  # |P|: every i < j of one class
 
@@ -80,17 +81,18 @@ class SortedBatch:
         total, sq_max = torch.stack((sq.sum(), sq.amax())).tolist()
         check_finite(embeddings, total)
         counts = labels.unique_consecutive(return_counts=True)[1]
-        last = counts.cumsum(0).sub_(1)
+        last, sizes, m = counts.cumsum(0).sub_(1), counts.tolist(), len(labels)
         return SortedBatch(
             order=order,
             raw=embeddings,
             X=X,
             sq=sq,
             sq_max=sq_max,
-            last=last.repeat_interleave(counts),
-            size=counts.repeat_interleave(counts),
-            n_classes=len(counts),
-            n_pairs=int((counts * (counts - 1)).sum()) // 2,
+            last=last.repeat_interleave(counts, output_size=m),
+            size=counts.repeat_interleave(counts, output_size=m),
+            largest=max(sizes),
+            n_classes=len(sizes),
+            n_pairs=sum(size * (size - 1) for size in sizes) // 2,
         )
 
     def blocks(self, max_bytes: int) -> list[slice]:

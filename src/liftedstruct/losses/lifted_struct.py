@@ -66,9 +66,9 @@ def lifted_struct_loss(embeddings: Embeddings, labels: Labels, margin: float = 1
     X = as_embeddings(embeddings)
     y, alpha, budget = as_labels(labels, X), check_margin(margin), check_count("max_bytes", max_bytes)
     compute = _lifted_struct_op if torch.compiler.is_compiling() else _lifted_struct
-    return _attach(
-        X, compute(X.detach(), y, alpha, budget, _wants_gradient(X)), partial(lifted_struct_loss_plain, labels=y, margin=alpha)
-    )
+    function = _closed_form(X)
+    loss, dX = compute(X.detach(), y, alpha, budget, function is not None)
+    return _attach(function, X, loss, dX, partial(lifted_struct_loss_plain, labels=y, margin=alpha))
 
 
 def structured_hinge_loss(
@@ -99,8 +99,9 @@ def structured_hinge_loss(
     X = as_embeddings(embeddings)
     y, alpha, budget = as_labels(labels, X), check_margin(margin), check_count("max_bytes", max_bytes)
     compute = _structured_hinge_op if torch.compiler.is_compiling() else _structured_hinge
-    plain = partial(structured_hinge_loss_plain, labels=y, margin=alpha, plus=plus)
-    return _attach(X, compute(X.detach(), y, alpha, plus, budget, _wants_gradient(X)), plain)
+    function = _closed_form(X)
+    loss, dX = compute(X.detach(), y, alpha, plus, budget, function is not None)
+    return _attach(function, X, loss, dX, partial(structured_hinge_loss_plain, labels=y, margin=alpha, plus=plus))
 
 
 class LiftedStructLoss(nn.Module):
@@ -177,13 +178,14 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
             return loss, embeddings.new_zeros(embeddings.shape)
         (m, d), blocks, itemsize = embeddings.shape, batch.blocks(max_bytes), embeddings.element_size()
         b = blocks[0].stop
-        positives_bytes = (9 + itemsize) * m * int(batch.size.max())
+        positives_bytes = (9 + 2 * itemsize) * m * batch.largest
         few = positives_bytes <= max_bytes // 4  # keep the positives rather than look for them again
         keep = few and (m + 3 * b) * m * itemsize + positives_bytes <= max_bytes  # keep D too
         D_kept, spare, spare_2, dX = workspace(embeddings, (m if keep else b, m), (b, m), (b, m), (m, d))
         if keep:
             batch.products(slice(0, m), out=D_kept)
         kept: list[tuple[Tensor, Tensor, Tensor]] = []
+        J_kept: list[Tensor] = []
         close = [False] * len(blocks)  # which of them have close pairs
         r, s, log_w, nearest = embeddings.new_empty(4, m)
 
@@ -212,8 +214,10 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
             cols, real, D_pos = kept[at] if few else look(rows)[1:]
             L, J = bound(rows, cols, real, D_pos)
             loss += (J * (J / (4 * batch.n_pairs))).sum()  # 4 and not 2: each pair is met from both sides
-            w = J.mul_(torch.sub(r[rows, None], L, out=L).exp_()).sum(dim=1).div_(batch.n_pairs)
+            w = torch.sub(r[rows, None], L, out=L).exp_().mul_(J).sum(dim=1).div_(batch.n_pairs)
             torch.log(w, out=log_w[rows])
+            if few:
+                J_kept.append(J)
         torch.sub(log_w, r, out=s).add_(margin)
         if not gradient:
             return loss, embeddings.new_zeros(embeddings.shape)
@@ -229,7 +233,7 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
             E_k = torch.sub(s[None, :], D, out=spare_2[: len(D)])
             E += torch.minimum(E_k, log_w[None, :], out=E_k).exp_()  # D_ik and D_ki may differ in their last digit
             M = torch.div(E, D, out=D)
-            g = bound(rows, cols, real, D_pos)[1].div_(batch.n_pairs)
+            g = (J_kept[at] if few else bound(rows, cols, real, D_pos)[1]).div_(batch.n_pairs)
             M.scatter_add_(1, cols, g.div_(D_pos).masked_fill_(D_pos == 0, 0).neg_())
             if which is not None and apart is not None:
                 batch.by_differences(M, rows, which, apart)
@@ -332,19 +336,16 @@ class _ClosedFormForward(_ClosedForm):
         return change
 
 
-def _has_tangent(embeddings: Tensor) -> bool:
-    return not torch.compiler.is_compiling() and torch.autograd.forward_ad.unpack_dual(embeddings).tangent is not None
+def _closed_form(embeddings: Tensor) -> type[_ClosedForm] | None:
+    """How the gradient is wanted, if it is."""
+    if not torch.compiler.is_compiling() and torch.autograd.forward_ad.unpack_dual(embeddings).tangent is not None:
+        return _ClosedFormForward
+    return _ClosedForm if embeddings.requires_grad and torch.is_grad_enabled() else None
 
 
-def _wants_gradient(embeddings: Tensor) -> bool:
-    return (embeddings.requires_grad and torch.is_grad_enabled()) or _has_tangent(embeddings)
-
-
-def _attach(embeddings: Tensor, loss_and_gradient: tuple[Tensor, Tensor], plain: _Plain) -> Tensor:
-    loss, dX = loss_and_gradient
-    if not _wants_gradient(embeddings):
+def _attach(function: type[_ClosedForm] | None, embeddings: Tensor, loss: Tensor, dX: Tensor, plain: _Plain) -> Tensor:
+    if function is None:
         return loss
-    function = _ClosedFormForward if _has_tangent(embeddings) else _ClosedForm
     out: Tensor = function.apply(embeddings, loss, dX, plain)  # type: ignore[no-untyped-call]
     return out
 
