@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from PIL import Image
 
 from liftedstruct.cli import COMMANDS, main
 
@@ -49,6 +50,12 @@ def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(lines) >= 3
     for line in lines:
         assert main(line.split()[1:]) == 0, line
+
+
+def test_contact_sheet(tmp_path: Path) -> None:
+    load(ROOT / "examples" / "contact_sheet.py").main(tmp_path / "sheet.jpg", columns=2, size=16)
+    with Image.open(tmp_path / "sheet.jpg") as sheet:
+        assert sheet.size == (32, 12 * 16)
 
 
 def test_own_loop() -> None:
