@@ -58,7 +58,53 @@ def test_prepare(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(command) == 0
     assert main([*command, "--fit", "letterbox"]) == 1
     assert "--force" in capsys.readouterr().err
-    assert main([*command, "--fit", "letterbox", "--force", "true"]) == 0
+    assert main([*command, "--fit", "letterbox", "--force"]) == 0
+
+
+def test_test_classes(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos = tmp_path / "photos"
+    shutil.copytree(workplace / "photos", photos)
+    (photos / "products.json").unlink()
+    names = PackedImages(packed_to(tmp_path / "half", photos)).class_names
+    assert len(PackedImages(packed_to(tmp_path / "some", photos, "--test-classes", "0.25")).test) == 20
+    chosen = PackedImages(packed_to(tmp_path / "named", photos, "--test-classes", f"{names[0]},{names[3]}"))
+    assert set(chosen.labels[chosen.test]) == {0, 3}
+    assert main(["prepare", str(photos), "--out", str(tmp_path / "none"), "--test-classes", "001"]) == 1
+    assert "001" in capsys.readouterr().err
+    for data, option in (("products:4", ["--test-classes", "0.3"]), ("products:4", ["--kind", "cub"])):
+        assert main(["prepare", data, "--out", str(tmp_path / "none"), *option]) == 1
+        assert "has its own layout and split" in capsys.readouterr().err
+
+
+def packed_to(out: Path, photos: Path, *options: str) -> Path:
+    assert main(["prepare", str(photos), "--out", str(out), "--size", "16", *options]) == 0
+    return out
+
+
+def test_a_folder_called_products_is_a_folder(
+    workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(workplace / "photos", tmp_path / "products")
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor", "products"]) == 0
+    assert "80 images of 20 classes" in capsys.readouterr().out
+
+
+def test_the_list_never_replaces_an_image(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos = workplace / "photos"
+    image = next(photos.rglob("*.png"))
+    before = image.read_bytes()
+    (tmp_path / "notes.csv").write_text("my notes")
+    for file in (image, photos, tmp_path / "list.txt", tmp_path / "notes.csv"):
+        assert main(["doctor", str(photos), "--fix", str(file)]) == 2
+        assert "a list must" in capsys.readouterr().err
+    assert image.read_bytes() == before
+    assert (tmp_path / "notes.csv").read_text() == "my notes"
+    assert main(["doctor", "products:4", "--fix", str(tmp_path / "list.csv")]) == 2
+    assert "those of products are not" in capsys.readouterr().err
+    assert main(["doctor", str(photos), "--fix", str(tmp_path / "list.csv")]) == 0
+    assert main(["doctor", str(tmp_path / "list.csv"), "--fix", str(tmp_path / "list.csv")]) == 2
+    assert "must not replace the one that was read" in capsys.readouterr().err
 
 
 def test_prepare_rendered_products(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +124,7 @@ def test_doctor(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     printed = capsys.readouterr().out
     assert "empty file" in printed
     assert "exact duplicates" in printed
-    assert main(["doctor", str(tmp_path / "fixed.csv"), "--json", "true"]) == 0
+    assert main(["doctor", str(tmp_path / "fixed.csv"), "--json"]) == 0
     read = json.loads(capsys.readouterr().out)
     assert read["n_images"] == 79
     assert not read["serious"]
@@ -87,7 +133,7 @@ def test_doctor(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("doctor", "prepare"):
         out = ["--out", str(tmp_path / "out")] if command == "prepare" else []
-        assert main([command, str(tmp_path / "nowhere"), *out]) == 1
+        assert main([command, str(tmp_path / "nowhere"), *out]) == COMMANDS[command].failed
         error = capsys.readouterr().err
         assert "nowhere" in error
         assert error.count("\n") == 1
@@ -103,6 +149,11 @@ def test_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["nothing"], "liftedstruct: argument subcommand: invalid choice: 'nothing'"),
         (["demo", "--steps", "many"], "liftedstruct demo: "),
         ([], "liftedstruct: expected"),
+        (["prepare", "photos"], "liftedstruct prepare: --out is required. See 'liftedstruct prepare --help'."),
+        (
+            ["products", "--out", "x", "--format", "gif"],
+            "liftedstruct products: format must be one of 'png', 'jpg', 'webp', got",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_2(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageFile
 
-from liftedstruct.decoding import FITS, ImageError, decode, load_rgb
+from liftedstruct.decoding import FITS, ImageError, SourceError, decode, load_rgb
 from liftedstruct.images.sources import FolderSource, TarSource
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
@@ -102,6 +102,12 @@ def test_sixteen_bits_are_scaled_not_clipped() -> None:
 def test_thirty_two_bits_and_floats() -> None:
     wide = Image.fromarray(np.array([[-1000, 0, 100_000, 130_540]], np.int32))  # no usual range: least to most, 515.8 a step
     assert pixels(wide)[0, :, 0].tolist() == [0, 2, 196, 255]
+    eight = encoded(Image.fromarray(np.array([[0, 7, 240]], np.int32)), "TIFF")  # bytes in a wide file, not almost black
+    assert Image.open(io.BytesIO(eight)).mode == "I"
+    assert pixels(eight)[0, :, 0].tolist() == [0, 7, 240]
+    dark = b"P5 3 1 65535\n" + np.array([[0, 100, 240]], ">u2").tobytes()  # of 16 bits by its own word
+    assert Image.open(io.BytesIO(dark)).mode == "I"
+    assert pixels(dark)[0, :, 0].tolist() == [0, 0, 1]
     assert pixels(encoded(Image.fromarray(np.array([[0, 0.5, 1]], np.float32)), "TIFF"))[0, :, 0].tolist() == [0, 128, 255]
     assert pixels(encoded(Image.fromarray(np.array([[0, 7, 255]], np.float32)), "TIFF"))[0, :, 0].tolist() == [0, 7, 255]
     assert pixels(Image.fromarray(np.array([[np.nan, np.inf, 1]], np.float32)))[0, :, 0].tolist() == [0, 0, 255]
@@ -265,6 +271,48 @@ def test_reasons(tmp_path: Path) -> None:
 )
 def test_whatever_is_raised_becomes_a_reason(error: Exception, reason: str) -> None:
     assert refusal(MemorySource(error)) == reason
+
+
+PASSING = ("EIO", "ESTALE", "ENOMEM", "EMFILE", "ENFILE", "ENXIO")
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_failures_of_the_source_are_told_apart(name: str) -> None:
+    with pytest.raises(SourceError, match=r"^cannot be read: "):
+        decode(MemorySource(OSError(getattr(errno, name), "failed")), "", 32)
+    for error in (PermissionError(errno.EACCES, "no"), FileNotFoundError(errno.ENOENT, "no"), MemoryError(), OSError("bad")):
+        with pytest.raises(ImageError) as caught:
+            decode(MemorySource(error), "", 32)
+        assert not isinstance(caught.value, SourceError)
+
+
+class FailingFile(io.BytesIO):
+    """A file whose disk fails after so many bytes."""
+
+    def __init__(self, content: bytes, good: int) -> None:
+        super().__init__(content)
+        self.good = good
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() >= self.good:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().read(size)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_a_disk_that_fails_makes_no_truncated_image(kind: str) -> None:
+    content = encoded(noise(600, 800), kind)
+    content = content[: int(0.9 * len(content))]
+
+    class Failing(MemorySource):
+        opened = 0
+
+        def open(self, path: str) -> Image.Image:
+            self.opened += 1
+            return Image.open(FailingFile(content, len(content) // 2 if self.opened > 1 else len(content) + 1))
+
+    with pytest.raises(SourceError, match=r"cannot be read: input/output error"):
+        decode(Failing(b""), "", 32, tolerate_truncated=True)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read any file: the file of no permission is not tested, only the error")

@@ -1,5 +1,8 @@
 import csv
 import json
+import struct
+import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -187,18 +190,41 @@ def test_an_archive_has_no_fixed_list(folder: Folder) -> None:
     packed = ImageSet(
         "x", Path("x.tar"), TarSource(Path("x.tar"), {}), image_set.paths, image_set.labels, image_set.class_names, np.arange(1)
     )
-    with pytest.raises(ValueError, match=r"images in a folder, got x\.tar\. Unpack the archive first\."):
+    with pytest.raises(ValueError, match=r"images that are files, those of x\.tar are not\. Make a folder of them\."):
         write_fixed_list(packed, folder.examine(), Path("list.csv"))
 
 
 def test_json(folder: Folder) -> None:
     folder.add("c/copy.png", photo(0))
     check_up = folder.examine()
-    read = json.loads(check_up.to_json(folder.paths))
+    read = json.loads(check_up.to_json(folder.image_set()))
     assert read["serious"] is True
     assert read["n_images"] == 9
     assert read["findings"][0]["kind"] == "exact duplicates across the split"
     assert read["findings"][0]["offenders"] == ["a/0.png", "c/copy.png"]
+
+
+def test_a_good_copy_of_a_bad_image_stays(folder: Folder) -> None:
+    folder.add("b/1 cut.bmp", photo(70))
+    whole = (folder.root / "b/1 cut.bmp").read_bytes()
+    (folder.root / "b/1 cut.bmp").write_bytes(whole[:-200])
+    folder.add("b/2 good.bmp", photo(70))
+    check_up = folder.examine()
+    assert any("duplicates within a class" in kind for kind in kinds(check_up))
+    assert offenders(folder, check_up) == ["b/1 cut.bmp"]
+
+
+def test_many_copies_of_one_placeholder(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for number in range(1500):
+        image = photo(0, 48, 36)
+        image.putpixel((number % 48, number // 48), (1, 2, 3))  # no two are the same
+        folder.add(f"a/{number}.png", image)
+    folder.add("b/1.png", photo(1))
+    start = time.monotonic()
+    check_up = folder.examine()
+    assert len(check_up.offenders) == 1499
+    assert time.monotonic() - start < 30
 
 
 def test_names_are_data(folder: Folder) -> None:
@@ -236,6 +262,33 @@ def test_a_thousand_broken_files(tmp_path: Path) -> None:
         else:
             suffix = "jpg"
         folder.add(f"{'abcd'[number % 4]}/{number} ü.{suffix}", bytes(data))
+    folder.add("a/bomb.png", bomb())
+    (tmp_path / "b" / "folder.jpg").mkdir()
+    folder.paths.append("b/folder.jpg")
+    folder.paths.append("c/gone\n.jpg")
     check_up = folder.examine()
-    assert check_up.n_images == 1000
-    assert check_up.serious
+    bad = {i for finding in check_up.findings if finding.kind in ("unreadable", "truncated") for i in finding.images}
+    readable = {i for i, path in enumerate(folder.paths) if opens(tmp_path / path)}
+    assert check_up.n_images == 1003
+    assert bad | readable == set(range(1003))
+    assert set(range(2, 1000, 4)) <= bad  # noise
+    assert {1000, 1001, 1002} <= bad
+    assert not bad & set(range(3, 1000, 4))  # whole files under a wrong name
+    text = str(check_up)
+    for reason in ("too many pixels", "is a folder", "missing", "truncated", "not an image"):
+        assert reason in text
+
+
+def bomb() -> bytes:
+    """A PNG of 60,000 x 60,000 pixels that has no pixels."""
+    header = b"IHDR" + struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header)) + b"\0\0\0\0IEND"
+
+
+def opens(path: Path) -> bool:
+    try:
+        with Image.open(path) as image:
+            image.load()
+        return True
+    except Exception:
+        return False

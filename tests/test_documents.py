@@ -1,6 +1,7 @@
 """What the documents say is true: their code runs, their commands exist, their examples do what they promise."""
 
 import importlib.util
+import inspect
 import re
 from pathlib import Path
 from types import ModuleType
@@ -8,7 +9,7 @@ from types import ModuleType
 import pytest
 from PIL import Image
 
-from liftedstruct.cli import COMMANDS, main
+from liftedstruct.cli import COMMANDS, Command, main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -16,6 +17,10 @@ README = (ROOT / "README.md").read_text()
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def flags_of(command: Command) -> set[str]:
+    return {f"--{name.replace('_', '-')}" for name in inspect.signature(command.function).parameters}
 
 
 def load(path: Path) -> ModuleType:
@@ -40,6 +45,8 @@ def test_code_blocks_of_the_readme_run_in_order(
 
 def test_commands_of_the_readme_are_the_commands() -> None:
     assert set(re.findall(r"`liftedstruct (\w+)", README)) == set(COMMANDS)
+    flags = set(re.findall(r"(--[a-z][a-z-]+)", README)) - {"--constraint", "--help"}
+    assert flags <= {flag for command in COMMANDS.values() for flag in flags_of(command)}
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     assert {line.split()[1] for block in blocks("console") for line in block.splitlines() if line.startswith("make")} <= targets
 

@@ -14,7 +14,7 @@ SOURCE = Path(liftedstruct.__file__).parent
 
 # A stage imports only from stages above it.
 STAGES = [
-    *("checks", "images", "products", "decoding", "packed", "doctor"),
+    *("checks", "progress", "images", "products", "decoding", "packed", "doctor"),
     *("batches", "distances", "losses"),
     *("demo", "cli", "__main__"),
 ]

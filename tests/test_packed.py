@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from liftedstruct.decoding import decode
+from liftedstruct.images import read_images
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.images.sources import FolderSource
 from liftedstruct.packed import PackedImages, prepare, preparing
-from liftedstruct.packed.files import IMAGES, LOCK, META, PART, PROGRESS
+from liftedstruct.packed.files import IMAGES, LEFT_OUT, LOCK, META, PART, PROGRESS
 
 Bytes = NDArray[np.uint8]
 NAMES = ("space in name.png", "new\nline.png", "grüße 日本 🙂.png", os.fsdecode(b"latin \xe9.png"), "-rf.png", "quote\"'.png")
@@ -110,6 +111,7 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     for i, path in enumerate(image_set.paths):
         assert (plain[i] == decode(image_set.source, path, 16)).all()
     assert sorted(content(packed.folder)) == ["images.npy", "labels.npy", "meta.json", "paths.json"]
+    assert json.loads((packed.folder / META).read_text())["checksum_of"].endswith("of the image files; not their bytes")
     assert "14 of noise at 16 x 16" in repr(packed)
 
 
@@ -227,9 +229,141 @@ def test_more_than_half_unreadable_is_an_error(images: ImageSet, tmp_path: Path)
     (images.root / images.paths[6]).write_bytes(b"no")
     with pytest.raises(ValueError, match=r"at least half of the images must be readable, 7 of 12 are not; .*doctor"):
         pack(images, tmp_path / "packed")
-    assert content(tmp_path / "packed") == {}  # nothing to go on from, nothing in the way of the next
+    assert list(content(tmp_path / "packed")) == [LEFT_OUT]  # nothing to go on from, nothing in the way of the next
     with pytest.raises(ValueError, match="has none"):
         pack(images.subset(np.arange(0)), tmp_path / "none")
+
+
+def test_most_are_bad_and_all_are_listed(images: ImageSet, tmp_path: Path) -> None:
+    folder, good = tmp_path / "packed", (images.root / "000.png").read_bytes()
+    for path in images.paths[1:]:
+        (images.root / path).write_bytes(b"no" if path != "004.png" else b"")
+    with pytest.raises(
+        ValueError, match=r"11 of 12 are not; the first is '001\.png': not an .*See them all in .*left-out\.json"
+    ):
+        pack(images, folder)
+    reasons = {each["path"]: each["reason"] for each in json.loads((folder / LEFT_OUT).read_text())["left_out"]}
+    assert list(reasons) == list(images.paths[1:])
+    assert reasons.pop("004.png") == "empty file"
+    assert set(reasons.values()) == {"not an image, or broken at its start"}
+    for path in images.paths:
+        (images.root / path).write_bytes(good)
+    assert len(pack(images, folder)) == 12
+    assert LEFT_OUT not in content(folder)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / LEFT_OUT).write_text("[]")  # somebody else's file of that name
+    with pytest.raises(ValueError, match=r"must be empty or of an earlier prepare, it holds 'left-out.json'"):
+        pack(images, tmp_path / "other")
+
+
+@pytest.mark.parametrize("name", ["EIO", "ESTALE", "ENOMEM", "EMFILE", "ENFILE", "ENXIO", "ENOENT"])
+@pytest.mark.parametrize("bad_images", ["list", "stop", "tolerate"])
+def test_a_source_that_goes_away_is_no_smaller_set(tmp_path: Path, name: str, bad_images: str) -> None:
+    image_set, folder = make_set(tmp_path / "images", 40), tmp_path / "packed"
+    gone, source = counting(image_set)
+    source.errors.update({path: OSError(getattr(errno, name), "failed") for path in image_set.paths[24:]})
+    for _ in range(2):
+        with pytest.raises(
+            OSError, match=r"'024\.png' is not: (cannot be read: failed|missing)\. .* run it again, it goes on"
+        ) as e:
+            pack(gone, folder, bad_images=bad_images)
+        assert "\n" not in str(e.value)
+        with pytest.raises(ValueError, match="must be finished"):
+            PackedImages(folder)
+    counted, source = counting(image_set)
+    pack(counted, folder, bad_images=bad_images)
+    assert sorted(source.opened) == list(image_set.paths[24:])
+    assert content(folder) == content(pack(image_set, tmp_path / "clean", bad_images=bad_images).folder)
+
+
+def test_a_source_that_is_away_from_the_start(images: ImageSet, tmp_path: Path) -> None:
+    class Away(FolderSource):
+        def fingerprint(self, path: str) -> str:
+            raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match=r"'000\.png' is not: .*Input/output error\. .* run it again"):
+        pack(replace(images, source=Away(images.root)), tmp_path / "packed")
+    assert not (tmp_path / "packed").exists()
+
+
+def test_a_folder_that_goes_away(images: ImageSet, tmp_path: Path) -> None:
+    """Files that are there at the start and not in the middle; the next run comes too early, the one after that goes on."""
+    folder, away = tmp_path / "packed", tmp_path / "away"
+
+    class Unmounted(CountingSource):
+        def open(self, path: str) -> Image.Image:
+            if path == "007.png":
+                self.root.rename(away)
+            return super().open(path)
+
+    with pytest.raises(OSError, match=r"'007\.png' is not: missing\. .*it goes on from there"):
+        pack(replace(images, source=Unmounted(images.root)), folder, workers=1)
+    before = content(folder)
+    with pytest.raises(ValueError, match=r"image files changed .*; 12 of the image files are missing now\."):
+        pack(images, folder)
+    assert content(folder) == before
+    away.rename(images.root)
+    assert content(pack(images, folder).folder) == content(pack(images, tmp_path / "clean").folder)
+
+
+def test_permission_given_later_is_noticed(images: ImageSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "packed"
+    denied, _ = counting(images, **{"002": PermissionError(errno.EACCES, "denied"), "007": OSError("bad")})
+    assert pack(denied, folder).left_out == (("002.png", "no permission"), ("007.png", "broken: bad"))
+    before = content(folder)
+    assert len(pack(denied, folder, progress=True)) == 10
+    assert "nothing to do" in capsys.readouterr().err
+    given, source = counting(images, **{"007": OSError("bad")})
+    with pytest.raises(ValueError, match=r"other sources .*: '002\.png' was left out and can be read now\. .*force=True"):
+        pack(given, folder)
+    assert source.opened.count("007.png") == 0  # what is wrong with it is in the file, which has not changed
+    assert content(folder) == before
+    assert pack(given, folder, force=True).left_out == (("007.png", "broken: bad"),)
+
+
+def test_permission_given_during_an_interruption(images: ImageSet, tmp_path: Path) -> None:
+    stopped, _ = counting(images, **{"002": PermissionError(errno.EACCES, "no"), "007": OSError(errno.EIO, "failed")})
+    with pytest.raises(OSError, match="it goes on from there"):
+        pack(stopped, tmp_path / "packed")
+    counted, source = counting(images)
+    assert pack(counted, tmp_path / "packed").left_out == ()
+    assert set(source.opened) == set(images.paths[2:])
+    assert content(tmp_path / "packed") == content(pack(images, tmp_path / "clean").folder)
+
+
+@pytest.mark.parametrize("bad_images", ["list", "tolerate"])
+def test_an_interrupt_between_the_list_and_the_count(
+    images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad_images: str
+) -> None:
+    for path in ("003.png", "005.png"):
+        (images.root / path).write_bytes((images.root / path).read_bytes()[:2000])
+    clean = content(pack(images, tmp_path / "clean", bad_images=bad_images).folder)
+    with monkeypatch.context() as patch:
+
+        class Interrupted(list[Any]):
+            def append(self, item: Any) -> None:
+                super().append(item)
+                if len(self) == 2:
+                    raise KeyboardInterrupt
+
+        begin = preparing._begin
+
+        def begin_so(*arguments: Any) -> Any:
+            state = begin(*arguments)
+            state.left_out, state.truncated = Interrupted(), Interrupted()
+            return state
+
+        patch.setattr(preparing, "_begin", begin_so)
+        with pytest.raises(KeyboardInterrupt):
+            pack(images, tmp_path / "packed", bad_images=bad_images)
+    file = tmp_path / "packed" / PROGRESS
+    record = json.loads(file.read_text())
+    assert record["processed"] == 5
+    assert len(record["left_out"] + record["truncated"]) == 1
+    record["left_out" if bad_images == "list" else "truncated"].append([5, "truncated"] if bad_images == "list" else 5)
+    file.write_text(json.dumps(record))  # as such an interrupt left it before
+    pack(images, tmp_path / "packed", bad_images=bad_images)
+    assert content(tmp_path / "packed") == clean
 
 
 def test_interrupted_goes_on(images: ImageSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,7 +462,13 @@ def test_death_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, an
         else:
             with pytest.raises(ValueError, match=r"must be finished|made by prepare"):
                 PackedImages(folder)
-        pack(image_set, folder, force=anew and (folder / META).exists())
+        begun = (folder / PART).exists() and json.loads((folder / PROGRESS).read_text())["processed"] > 0
+        if (folder / META).exists() and len(PackedImages(folder)) == 7 and not begun:
+            with pytest.raises(ValueError, match="holds a set of other sources"):
+                pack(image_set, folder)
+            pack(image_set, folder, force=True)
+        else:
+            pack(image_set, folder)  # goes on, also where the old set is still there
         after = {name: data for name, data in content(folder).items() if name not in (PROGRESS, LOCK)}
         assert after == content(clean.folder)  # those two stay after a death between the last steps, and mean nothing
         if survived:
@@ -343,6 +483,69 @@ def test_full_disk(images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyP
         pack(images, tmp_path / "packed", size=12390)
     assert not (tmp_path / "packed" / PART).exists()
     assert len(pack(images, tmp_path / "packed")) == 12  # the smaller size, without force
+
+
+def test_a_failing_force_leaves_the_old_set(images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "packed"
+    before = content(pack(images, folder).folder)
+    with pytest.raises(OSError, match=r"packed must have .* GB free"):
+        pack(images, folder, size=10**6, force=True)
+    assert content(folder) == before
+    other = make_set(tmp_path / "other", 12)
+    stopped, _ = counting(other, **{"007": OSError(errno.EIO, "failed")})
+    with pytest.raises(OSError, match="it goes on from there"):
+        pack(stopped, folder, size=8, force=True)
+    assert PackedImages(folder).size == 16  # still the old one
+    assert {name: data for name, data in content(folder).items() if name not in (PART, PROGRESS)} == before
+    assert len(pack(images, folder)) == 12  # of which nothing is to be done
+    with pytest.raises(ValueError, match="holds a set of other sources or settings: size is 16, not 9"):
+        pack(images, folder, size=9)
+    counted, source = counting(other)
+    assert pack(counted, folder, size=8).size == 8  # goes on, without force
+    assert sorted(source.opened) == list(other.paths[7:])
+    assert content(folder) == content(pack(other, tmp_path / "clean", size=8).folder)
+    bad = make_set(tmp_path / "bad")
+    for path in bad.paths[3:]:
+        (bad.root / path).write_bytes(b"")
+    with pytest.raises(ValueError, match="at least half of the images must be readable, 9 of 12 are not"):
+        pack(bad, folder, force=True)
+    assert sorted(content(folder)) == ["images.npy", "labels.npy", LEFT_OUT, "meta.json", "paths.json"]
+    assert len(pack(other, folder, size=8)) == 12
+
+
+def test_force_of_the_same_goes_on(images: ImageSet, tmp_path: Path) -> None:
+    folder = tmp_path / "packed"
+    before = content(pack(images, folder).folder)
+    stopped, _ = counting(images, **{"007": KeyboardInterrupt()})  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        pack(stopped, folder, force=True)
+    counted, source = counting(images)
+    pack(counted, folder)
+    assert sorted(source.opened) == list(images.paths[7:])
+    assert content(folder) == before
+
+
+def test_the_old_set_goes_first_where_both_have_no_room(
+    images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "packed"
+    pack(images, folder, size=300)
+    usage, seen = shutil.disk_usage(tmp_path), []
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2_000_000))
+
+    def look(*_: Any) -> None:
+        seen.append((folder / IMAGES).exists())
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preparing, "_decode_rest", look)
+        with pytest.raises(KeyboardInterrupt):
+            pack(images, folder, size=301, force=True)
+    assert seen == [False]
+    with pytest.raises(OSError, match="must have"):
+        pack(images, folder, size=600)
+    monkeypatch.undo()
+    assert len(pack(images, folder, size=301)) == 12
 
 
 def test_disk_fills_up(images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,9 +672,21 @@ def test_mirror_and_the_stream_of_the_generator(packed: PackedImages) -> None:
     assert a.bit_generator.state == c.bit_generator.state
     c.integers(0, 2, 12)
     assert b.bit_generator.state == c.bit_generator.state
-    corners = np.random.default_rng(0).integers(0, 13, (4000, 2))  # every place comes, the last one too
-    assert corners.min() == 0
-    assert corners.max() == 12
+
+
+def test_every_place_comes_and_both_ways(tmp_path: Path) -> None:
+    image_set = listed(tmp_path, ("place.png",))
+    place = np.zeros((32, 32, 3), np.uint8)
+    place[..., 0], place[..., 1] = np.arange(32)[:, None], np.arange(32)  # each pixel says where it is
+    Image.fromarray(place).save(tmp_path / "place.png")
+    packed = pack(image_set, tmp_path / "packed", size=32)
+    for mirror in (False, True):
+        crops = packed.random_crops([0] * 6000, 20, rng=np.random.default_rng(0), mirror=mirror).astype(int)
+        y, left, right = crops[:, 0, 0, 0], crops[:, 0, 0, 1], crops[:, 0, -1, 1]
+        assert (np.abs(right - left) == 19).all()
+        counts = Counter(zip(y.tolist(), np.minimum(left, right).tolist(), (left > right).tolist(), strict=True))
+        assert set(counts) == set(itertools.product(range(13), range(13), (False, True) if mirror else (False,)))
+        assert max(counts.values()) < 3 * 6000 / len(counts)  # about as often each
 
 
 def test_bad_requests(packed: PackedImages) -> None:
@@ -587,3 +802,16 @@ def test_reasons_of_a_folder_source(tmp_path: Path) -> None:
     assert {harms[name] for name in reasons} == set(harms.values())
     for name, harm in harms.items():
         assert reasons[name].startswith("too many pixels") if harm == "bomb" else reasons[name] == expected[harm]
+
+
+CUB = Path(os.environ.get("LIFTEDSTRUCT_DATA") or "nowhere") / "CUB_200_2011.tar"
+
+
+@pytest.mark.skipif(not CUB.is_file(), reason="LIFTEDSTRUCT_DATA names no folder with CUB_200_2011.tar")
+def test_all_of_cub(tmp_path: Path) -> None:
+    packed = pack(read_images(CUB), tmp_path / "packed", size=32)
+    assert (len(packed.train), len(packed.test), len(packed.validation)) == (5864, 5924, 0)
+    assert len(packed) == 11788
+    assert packed.left_out + packed.truncated == ()
+    assert len(set(packed.labels[packed.train].tolist())) == len(set(packed.labels[packed.test].tolist())) == 100
+    assert packed.images[::1000].std(axis=(1, 2, 3)).min() > 5  # pictures, not blanks

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from liftedstruct.images import FolderSource, read_images
+from liftedstruct.images.readers import recognise
 from liftedstruct.images.sources import Source
 from liftedstruct.products import CATEGORIES, ProductSource, category_of, product_images, render, write_products, writing
 from liftedstruct.products.catalogue import build
@@ -146,7 +148,7 @@ def test_source_knows_no_other_paths(path: str) -> None:
 def test_writing_and_going_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "out"
     images = write_products(folder, 5, 2, size=32)
-    assert "rendered 10 of 10 images" in capsys.readouterr().err
+    assert "render: 10 of 10 images" in capsys.readouterr().err
     files = sorted(folder.glob("*/*/*.png"))
     assert sorted(folder / path for path in images.paths) == files
     assert len(files) == 10
@@ -159,6 +161,91 @@ def test_writing_and_going_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert all(file.stat().st_mtime_ns == content[file][1] for i, file in enumerate(files) if i not in (4, 7))
     assert not list(folder.rglob("*.part"))
     write_products(folder, 5, 2, size=32)
+
+
+@pytest.mark.parametrize(
+    ("classes", "images_each", "seed", "suffix"), [(7, 2, 0, "png"), (6, None, 0, "jpg"), (13, 1, 3, "webp")]
+)
+def test_a_written_folder_is_read_as_the_same_set(
+    tmp_path: Path, classes: int, images_each: int | None, seed: int, suffix: str
+) -> None:
+    lazy = product_images(classes, images_each, 16, seed)
+    written = write_products(tmp_path, classes, images_each, 16, seed, suffix)
+    assert recognise(tmp_path) == "products"
+    for images in (written, read_images(tmp_path), read_images(tmp_path, "products")):
+        assert images.paths == tuple(path.replace(".png", f".{suffix}") for path in lazy.paths)
+        for name in ("labels", "test_classes", "validation_classes"):
+            assert np.array_equal(getattr(images, name), getattr(lazy, name))
+            assert getattr(images, name).dtype == getattr(lazy, name).dtype
+        for name in ("name", "class_names", "super_classes", "warnings", "missing", "extra"):
+            assert getattr(images, name) == getattr(lazy, name)
+        assert (images.root, images.source) == (tmp_path, FolderSource(tmp_path))
+    held_out = read_images(tmp_path, validation=0.3, seed=1).validation_classes
+    assert np.array_equal(held_out, lazy.with_validation(0.3, seed=1).validation_classes)
+
+
+def test_a_written_folder_that_was_changed(tmp_path: Path) -> None:
+    paths = write_products(tmp_path, 4, 3, size=16).paths
+    for path in (paths[0], *paths[3:6]):
+        (tmp_path / path).unlink()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "1.png").write_bytes((tmp_path / paths[1]).read_bytes())
+    (tmp_path / "notes.txt").touch()
+    added = str(Path(paths[6]).with_name("mine.png"))
+    (tmp_path / added).write_bytes((tmp_path / paths[6]).read_bytes())
+    images = read_images(tmp_path)
+    assert images.missing == (paths[0], *paths[3:6])
+    assert images.extra == ("own/1.png", "notes.txt")
+    assert images.warnings == (
+        "products: images whose files are absent are left out: 4 (" + ", ".join(map(repr, images.missing)) + ")",
+        f"products: images that the list does not name are taken by their folders: 1 ('{added}')",
+        "products: images outside of the folders of products are left out: 1 ('own/1.png')",
+        "products: what is not an image is left out: 1 ('notes.txt')",
+    )
+    assert len(images.class_names) == 4  # class 1 too, so that the split stays what it was
+    assert images.paths == (*paths[1:3], *paths[6:9], added, *paths[9:])
+    assert images.labels.tolist() == [0, 0, 2, 2, 2, 2, 3, 3, 3]
+    assert images.test_classes.tolist() == [2, 3]
+    with pytest.raises(ValueError, match=r"test_classes must be left out .* \(its own\), got 0\.3\. Leave it out\.$"):
+        read_images(tmp_path, test_classes=0.3)
+    assert read_images(tmp_path, "folder").name == "folder"
+    for path in images.paths:
+        (tmp_path / path).unlink()
+    with pytest.raises(
+        ValueError, match=r"must hold the products of its products.json, got none of 12 \(.* Write the products"
+    ):
+        read_images(tmp_path)
+
+
+def test_other_records_of_products(tmp_path: Path) -> None:
+    write_products(tmp_path, 2, 1, size=16)
+    record = tmp_path / writing.SETTINGS
+    whole = json.loads(record.read_text())
+    old = {key: value for key, value in whole.items() if key != "products"}
+    wrong: list[object] = [None, 3, ["x"], [{}], [{"name": "a", "super_class": "b", "split": "c", "files": []}]]
+    for products in wrong:
+        record.write_text(json.dumps({**old, "products": products}))
+        with pytest.raises(
+            ValueError, match=r"\A[^\n]* must list the products with name, .* Write the products again [^\n]*\.\Z"
+        ):
+            read_images(tmp_path)
+    record.write_text(json.dumps(old))  # as it was before it had the list
+    with pytest.raises(ValueError, match="must list the products"):
+        read_images(tmp_path)
+    write_products(tmp_path, 2, 1, size=16)
+    assert json.loads(record.read_text()) == whole
+    for text in ("{", "[]", '{"renderer": 1}', "[" * 100_000, "\udcff"):  # somebody else's
+        record.write_bytes(text.encode("utf-8", "surrogateescape"))
+        assert recognise(tmp_path) == "folder"
+        with pytest.raises(
+            ValueError, match=r"must be a folder with the products.json of the renderer, got .* another kind\.$"
+        ):
+            read_images(tmp_path, "products")
+
+
+def test_writing_goes_on_after_a_kill_at_its_first_file(tmp_path: Path) -> None:
+    (tmp_path / f".{writing.SETTINGS}.part").write_text("{")
+    assert len(write_products(tmp_path, 2, 1, size=16)) == 2
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "webp"])

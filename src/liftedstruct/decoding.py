@@ -5,6 +5,7 @@ except warnings, which are off while any thread is inside.
 """
 
 import contextlib
+import errno
 import stat
 import struct
 import threading
@@ -18,13 +19,21 @@ from PIL import ExifTags, Image, ImageChops, ImageFile, UnidentifiedImageError
 from liftedstruct.checks import check_count, pick
 from liftedstruct.images.sources import FolderSource, Source, TarSource
 
-__all__ = ["FITS", "ImageError", "decode", "load_rgb"]
+__all__ = ["FITS", "ImageError", "SourceError", "decode", "is_passing", "load_rgb"]
 
 # What is decoded inside of pillow. Others are refused: some of its plug-ins start programs (EPS) or are for fonts and icons.
 FORMATS = {"AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP"}
 FILTER = Image.Resampling.BILINEAR  # antialiased; bicubic rings along the edges of products on white, and takes longer
 NEAR_WHITE = 250  # of 255, in grey; this and the margin of pixels that stays around a product are the authors' own numbers
 MARGIN = 15
+PASSING = {  # errors that say nothing about the file: its disk, its network or this machine failed, and may work again
+    getattr(errno, name)
+    for name in (
+        *("EIO", "ENXIO", "ENODEV", "EREMOTEIO", "ESTALE", "ENOTCONN", "ECONNRESET", "ECONNABORTED", "ETIMEDOUT"),
+        *("EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENOMEM", "EMFILE", "ENFILE"),
+    )
+    if hasattr(errno, name)
+}
 TURNS = {  # EXIF orientation -> what sets it upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -38,6 +47,10 @@ TURNS = {  # EXIF orientation -> what sets it upright
 
 class ImageError(ValueError):
     """An image that cannot be used; its text is the reason, in a few words on one line."""
+
+
+class SourceError(ImageError):
+    """An image that could not be reached now, whatever it holds: its disk, its network or this machine failed."""
 
 
 def decode(
@@ -61,7 +74,7 @@ def decode(
     try:
         return np.asarray(shape(image, size))
     except Exception as error:
-        raise ImageError(_reason(error)) from error
+        raise _refusal(error) from error
 
 
 def load_rgb(source: Source, path: str, tolerate_truncated: bool = False, least: int | None = None) -> Image.Image:
@@ -70,13 +83,13 @@ def load_rgb(source: Source, path: str, tolerate_truncated: bool = False, least:
         try:
             return _load(source, path, least, rest_is_missing=False)
         except Exception as error:  # pillow meets bad bytes with OSError, SyntaxError, struct.error, zlib.error, ...
-            refusal = error if isinstance(error, ImageError) else ImageError(_reason(error))
+            refusal = _refusal(error)
             if not (tolerate_truncated and str(refusal) == "truncated"):
                 raise refusal from error
         try:
             return _load(source, path, least, rest_is_missing=True)
         except Exception as error:
-            raise (error if isinstance(error, ImageError) else ImageError(_reason(error))) from error
+            raise _refusal(error) from error
 
 
 def _load(source: Source, path: str, least: int | None, rest_is_missing: bool) -> Image.Image:
@@ -132,7 +145,9 @@ def _load_what_there_is(image: ImageFile.ImageFile) -> None:
         image.load_read = read_to_an_end  # type: ignore[attr-defined]
     try:
         image.load()
-    except OSError:
+    except OSError as error:
+        if is_passing(error):
+            raise
         image.tile = []  # nothing more to load: the rows so far are there, the others are black
     values = np.asarray(image)
     filled = (values == 127) | (values == 128) if jpeg else values == 0  # 127: 128 in inverted inks
@@ -143,7 +158,9 @@ def _load_what_there_is(image: ImageFile.ImageFile) -> None:
 def _orientation(image: Image.Image) -> int:
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # broken EXIF says nothing about the pixels
+    except Exception as error:  # broken EXIF says nothing about the pixels
+        if is_passing(error):
+            raise
         return 1
 
 
@@ -169,7 +186,9 @@ def _from_deep(image: Image.Image) -> Image.Image:
     clear = v == image.info["transparency"] if isinstance(image.info.get("transparency"), int) else None
     v[~np.isfinite(v)] = 0
     low, high = float(v.min()), float(v.max())
-    usual = (65535.0,) if image.mode != "F" else (1.0, 255.0, 65535.0)
+    usual = {"F": (1.0, 255.0, 65535.0), "I": (255.0, 65535.0)}.get(image.mode, (65535.0,))
+    if image.format == "PPM":  # pillow has spread it over 16 bits
+        usual = (65535.0,)
     top = next((top for top in usual if low >= 0 and high <= top), None)
     grey = v * (255 / top) if top else (v - low) * (255 / max(high - low, 1))
     grey = np.rint(grey).astype(np.uint8)
@@ -208,6 +227,17 @@ FITS: dict[str, Callable[[Image.Image, int], Image.Image]] = {
     "resize": resize,
     "trim-letterbox": trim_letterbox,
 }
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether an error is of the disk, the network or the machine, so that the same file may be read later."""
+    return isinstance(error, OSError) and error.errno in PASSING
+
+
+def _refusal(error: Exception) -> ImageError:
+    if isinstance(error, ImageError):
+        return error
+    return (SourceError if is_passing(error) else ImageError)(_reason(error))
 
 
 def _reason(error: BaseException) -> str:

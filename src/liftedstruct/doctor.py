@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from rich.progress import track
 
 from liftedstruct.checks import check_count
 from liftedstruct.decoding import ImageError, load_rgb
 from liftedstruct.images import FolderSource, ImageSet, Source
+from liftedstruct.progress import Bar
 
-__all__ = ["CheckUp", "Finding", "examine", "write_fixed_list"]
+__all__ = ["CheckUp", "Finding", "check_list_file", "examine", "write_fixed_list"]
 
 THUMB = 16  # pixels a side of the thumbnails that near duplicates are compared by
 ALIKE = 6.0  # mean difference of two thumbnails, of 255: a re-encoded or resized copy has about 1, another photo 20 and more
@@ -64,8 +64,9 @@ class CheckUp:
         """All images that a fixed list leaves out."""
         return tuple(sorted({i for finding in self.findings for i in finding.offenders}))
 
-    def to_json(self, paths: Sequence[str]) -> str:
-        """The check-up for machines, with paths in place of numbers."""
+    def to_json(self, image_set: ImageSet) -> str:
+        """The check-up for machines: every image by its path, and all that the reader missed."""
+        paths = image_set.paths
         findings = [
             {
                 **asdict(finding),
@@ -74,10 +75,11 @@ class CheckUp:
             }
             for finding in self.findings
         ]
-        return json.dumps({**asdict(self), "serious": self.serious, "findings": findings}, indent=2)
+        lists = {"missing": image_set.missing, "extra": image_set.extra}
+        return json.dumps({**asdict(self), "serious": self.serious, "findings": findings, **lists}, indent=2)
 
     def __str__(self) -> str:
-        lines = [f"{self.name} at {self.root}: {self.n_images:,} images of {self.n_classes:,} classes", ""]
+        lines = [f"{self.name} at {_one_line(self.root)}: {self.n_images:,} images of {self.n_classes:,} classes", ""]
         width = max((len(finding.kind) for finding in self.findings), default=0)
         lines += [f"  {finding.severity:<8} {finding.kind:<{width}}  {finding.message}" for finding in self.findings]
         n = sum(finding.severity == SERIOUS for finding in self.findings)
@@ -113,12 +115,13 @@ def examine(
     if near > 16:
         raise ValueError(f"near must be at most 16 of the 64 bits, got {near}: unrelated images differ by about 32. Try 10.")
     looks = list(_look_at_all(image_set, check_count("workers", workers or os.cpu_count() or 1), progress))
+    poor = [*_unusable(image_set, looks), *_poor(image_set, looks, tiny)]
+    bad = {i for finding in poor for i in finding.offenders}  # a good copy of a bad image is worth keeping
     findings = [
         *(Finding("incomplete", NOTE, warning) for warning in image_set.warnings),
-        *_unusable(image_set, looks),
-        *_poor(image_set, looks, tiny),
-        *_duplicates(image_set, _same_pixels(looks), "exact duplicates", "the same pixels"),
-        *_duplicates(image_set, _alike(looks, near), "near duplicates", "nearly the same picture"),
+        *poor,
+        *_duplicates(image_set, _same_pixels(looks), "exact duplicates", "the same pixels", bad),
+        *_duplicates(image_set, _alike(looks, near), "near duplicates", "nearly the same picture", bad),
         *_classes(image_set, looks),
     ]
     order = {SERIOUS: 0, NOTE: 1}
@@ -132,8 +135,8 @@ def write_fixed_list(image_set: ImageSet, check_up: CheckUp, file: Path) -> Imag
 
     A class that is left with fewer than two images stays in the list: it can still be a negative.
     """
-    if not isinstance(image_set.source, FolderSource):
-        raise ValueError(f"a fixed list can be written for images in a folder, got {image_set.root}. Unpack the archive first.")
+    check_list_file(image_set, file)
+    assert isinstance(image_set.source, FolderSource)
     keep = np.setdiff1d(np.arange(len(image_set)), check_up.offenders)
     part = np.full(len(image_set.class_names), "train", dtype=object)
     part[image_set.test_classes], part[image_set.validation_classes] = "test", "val"
@@ -154,10 +157,27 @@ def write_fixed_list(image_set: ImageSet, check_up: CheckUp, file: Path) -> Imag
     return image_set.subset(keep)
 
 
+def check_list_file(image_set: ImageSet, file: Path) -> None:
+    """Whether a list of these images can be written to this file, found out before the work."""
+    if not isinstance(image_set.source, FolderSource):
+        raise ValueError(
+            f"a list can be written of images that are files, those of {image_set.root} are not. Make a folder of them."
+        )
+    if file.suffix.lower() != ".csv" or file.is_dir():
+        raise ValueError(f"a list must be a .csv file, got {file}. Give it another name.")
+    if file.exists() and image_set.root.exists() and file.samefile(image_set.root):
+        raise ValueError(f"a list must not replace the one that was read, got {file}. Give it another name.")
+    if file.exists() and not file.read_bytes()[:200].lstrip(b"\xef\xbb\xbf").lower().startswith(b"path,label"):
+        raise ValueError(f"a list must not replace another kind of file, {file} is one. Give it another name.")
+
+
 def _look_at_all(image_set: ImageSet, workers: int, progress: bool) -> Iterator[_Look]:
     with ThreadPoolExecutor(workers) as pool:
         looks: Iterable[_Look] = pool.map(lambda path: _look_at(image_set.source, path), image_set.paths)
-        yield from track(looks, "looking at images", total=len(image_set), disable=not progress, transient=True)
+        with Bar("doctor", len(image_set), wanted=progress) as bar:
+            for look in looks:
+                bar.advance()
+                yield look
 
 
 def _look_at(source: Source, path: str) -> _Look:
@@ -230,23 +250,24 @@ def _alike(looks: Sequence[_Look], near: int) -> list[list[int]]:
     thumbs = np.stack([look.thumb for look in (looks[i] for i in numbers) if look.thumb is not None])
     index = faiss.IndexBinaryFlat(64)
     index.add(codes)
-    leader = np.arange(len(numbers))
+    leader = list(range(len(numbers)))
 
     def lead(a: int) -> int:
         while leader[a] != a:
             leader[a] = a = leader[leader[a]]
         return a
 
-    for start in range(0, len(codes), 4096):  # memory of one block of queries, whatever the set
-        limits, _, found = index.range_search(codes[start : start + 4096], near + 1)
-        hits = np.diff(limits.astype(np.int64)).astype(np.int64)
-        query = np.repeat(np.arange(start, start + len(hits)), hits)
-        for at in range(0, len(query), 1 << 16):
-            a, b = query[at : at + (1 << 16)], found[at : at + (1 << 16)]
-            a, b = a[a < b], b[a < b]
-            close = _look_alike(thumbs[a], thumbs[b])
-            for one, other in zip(a[close].tolist(), b[close].tolist(), strict=True):
-                leader[lead(other)] = lead(one)
+    # Queries go in blocks, and a query whose group is known already only looks for those that are not in it yet.
+    for start in range(0, len(codes), 256):
+        limits, _, found = index.range_search(codes[start : start + 256], near + 1)
+        for a, (low, high) in enumerate(zip(limits[:-1].tolist(), limits[1:].tolist(), strict=True), start):
+            mine = lead(a)
+            others = [b for b in found[low:high].tolist() if b > a and lead(b) != mine]
+            for at in range(0, len(others), 1024):
+                b = np.array(others[at : at + 1024])
+                close = _look_alike(np.broadcast_to(thumbs[a], (len(b), *thumbs.shape[1:])), thumbs[b])
+                for other in b[close].tolist():
+                    leader[lead(other)] = mine
     groups: dict[int, list[int]] = {}
     for member, number in enumerate(numbers.tolist()):
         groups.setdefault(lead(member), []).append(number)
@@ -263,7 +284,7 @@ def _look_alike(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.bool_]
     return alike
 
 
-def _duplicates(image_set: ImageSet, groups: list[list[int]], kind: str, what: str) -> Iterator[Finding]:
+def _duplicates(image_set: ImageSet, groups: list[list[int]], kind: str, what: str, bad: set[int]) -> Iterator[Finding]:
     """Sort groups of duplicates by what they spoil."""
     part = np.zeros(len(image_set), dtype=np.int64)
     part[image_set.validation], part[image_set.test] = 1, 2
@@ -287,11 +308,17 @@ def _duplicates(image_set: ImageSet, groups: list[list[int]], kind: str, what: s
             continue
         images = tuple(i for group in some for i in group)
         # within a class all but the first go; elsewhere nobody knows which label is right, so all of them go
-        offenders = tuple(i for group in some for i in (group[1:] if some is within else group))
+        offenders = tuple(i for group in some for i in (_all_but_one(group, bad) if some is within else group))
         where = "group" if len(some) == 1 else "groups"
         shown = " and ".join(image_set.paths[i] for i in some[0][:2])
         text = f"{len(some):,} {where}, {_count(images)} with {what} {place}, such as {_one_line(shown)}"
         yield Finding(f"{kind} {place}", severity, text, images, offenders)
+
+
+def _all_but_one(group: list[int], bad: set[int]) -> list[int]:
+    """The copies that can go: one that has nothing else against it stays."""
+    stays = next((i for i in group if i not in bad), group[0])
+    return [i for i in group if i != stays]
 
 
 def _classes(image_set: ImageSet, looks: Sequence[_Look]) -> Iterator[Finding]:

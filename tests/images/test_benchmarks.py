@@ -151,8 +151,25 @@ def test_what_cub_lacks_and_what_it_has_too_much(cub: Path) -> None:
         "'images/005.Bird_4/Bird_4_0001.jpg', 'images/005.Bird_4/Bird_4_0002.jpg')",
         "CUB-200-2011: images that no list names are left out: 2 ('images/001.Bird_0/new.png', 'images/007.Bird_6/0.jpg')",
     )
+    assert images.missing == (
+        "images/001.Bird_0/Bird_0_0001.jpg",
+        *(f"images/005.Bird_4/Bird_4_000{i}.jpg" for i in range(3)),
+    )
+    assert images.extra == ("images/001.Bird_0/new.png", "images/007.Bird_6/0.jpg")
     assert shape(images) == (6, 5, 3, 3)
     assert images.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 3, 5, 5]
+
+
+def test_every_missing_and_extra_file_is_named(cub: Path) -> None:
+    names = read_images(cub).paths
+    for name in names[:6] + names[7:]:
+        (cub / name).unlink()
+    new = [f"images/new/{i}.jpg" for i in range(9)]
+    touch(cub, new)
+    images = read_images(cub)
+    assert images.missing == names[:6] + names[7:]
+    assert images.extra == tuple(new)
+    assert all(len(warning) < 300 for warning in images.warnings)
 
 
 def test_lists_of_cub_that_are_too_short_or_long(cub: Path) -> None:
@@ -302,12 +319,14 @@ def test_cars_as_train_and_test_folders(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "car_data"):
         assert recognise(path) == "cars"
         images = read_images(path)
-        assert (images.name, images.root, images.warnings) == ("CARS196", tmp_path / "car_data", ())
+        assert (images.name, images.root) == ("CARS196", tmp_path / "car_data")
+        assert images.warnings == ("CARS196: images outside of any class folder are left out: 1 ('train/loose.jpg')",)
+        assert images.extra == ("train/loose.jpg",)
         assert shape(images) == (8054, 8131, 98, 98)
         assert images.class_names[97:99] == ("Car 097", "Car 098")
         assert {path.split("/")[0] for path in images.paths} == {"train", "test"}
         assert all(path.split("/")[1] == images.class_names[y] for path, y in zip(images.paths, images.labels, strict=True))
-    for name in ("train/Car 195/00000.jpg", "test/Car 195/00001.jpg"):
+    for name in ("train/Car 195/00000.jpg", "test/Car 195/00001.jpg", "train/loose.jpg"):
         (tmp_path / "car_data" / name).unlink()
     assert read_images(path).warnings == ("CARS196: test images: 8,129 instead of 8,131, 2 missing",)
     shutil.rmtree(path / "train" / "Car 000")
@@ -315,6 +334,33 @@ def test_cars_as_train_and_test_folders(tmp_path: Path) -> None:
     assert recognise(path) == "folder"  # which a class in both parts is an error for
     assert "a class must be in one part of the split, 'Car 001' is in" in error(path)
     assert "CARS196 must have 196 classes, got 195 in train and test. Download it again" in error(path, "cars")
+
+
+def test_cars_split_by_classes_into_folders(tmp_path: Path) -> None:
+    files = [
+        f"{part}/{'zyx'[k]} Car {i:02}/{j:05}.jpg"  # the classes to train on are behind those of the test in the alphabet
+        for k, part in enumerate(("train", "test"))
+        for i, n in enumerate(sizes(benchmarks.CARS.images[k], benchmarks.CARS.classes[k]))
+        for j in range(n)
+    ]
+    touch(tmp_path, files)
+    images = read_images(tmp_path)
+    assert (images.name, images.root, images.warnings) == ("CARS196", tmp_path, ())
+    assert shape(images) == (8054, 8131, 98, 98)
+    assert {images.paths[i].split("/")[0] for i in images.test} == {"test"}
+    assert {images.paths[i].split("/")[0] for i in images.train} == {"train"}
+    assert all(path.split("/")[1] == images.class_names[y] for path, y in zip(images.paths, images.labels, strict=True))
+    shutil.rmtree(tmp_path / "train" / "z Car 00")  # 83 images, yet not its folder
+    (tmp_path / "train" / "z Car 00").mkdir()
+    touch(tmp_path, ["train/z Car 00/1.jpg"])
+    assert read_images(tmp_path).warnings == ("CARS196: training images: 7,972 instead of 8,054, 82 missing",)
+    for i in (1, 2):
+        for file in list((tmp_path / "test" / f"y Car {i:02}").iterdir())[1:]:
+            file.unlink()
+    assert recognise(tmp_path) == "folder"  # more than a hundredth is missing: it may be anything
+    assert "CARS196: training images: 7,972 instead of 8,054, 82 missing" in read_images(tmp_path, "cars").warnings
+    (tmp_path / "train" / "y Car 01").mkdir()
+    assert recognise(tmp_path) == "folder"
 
 
 def test_an_ordinary_split_is_not_cars(tmp_path: Path, cars: Benchmark) -> None:

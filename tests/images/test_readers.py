@@ -1,5 +1,6 @@
 import io
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from liftedstruct.decoding import ImageError, load_rgb
 from liftedstruct.images import READERS, ImageSet, read_images
 from liftedstruct.images.files import SUFFIXES, image_tree
 from liftedstruct.images.readers import recognise
@@ -74,16 +76,48 @@ def test_every_suffix_and_nothing_hidden(tmp_path: Path) -> None:
 
 
 def test_what_is_no_image_is_counted(tmp_path: Path) -> None:
-    fill(tmp_path, "a/1.png", "b/1.png", "b/x.jpg/2.png", "b/notes.txt", "README", "loose.png", "a/png")
-    (tmp_path / "a" / "broken.png").symlink_to(tmp_path / "nowhere.png")
-    (tmp_path / "a" / "self.png").symlink_to(tmp_path / "a" / "self.png")
-    os.mkfifo(tmp_path / "b" / "pipe.png")
+    fill(tmp_path, "a/1.png", "b/1.png", "b/x.jpg/2.png", "b/notes.txt", "README", "loose.png", "a/png", "a/1", "a/2", "c/1")
     images = read_images(tmp_path)
     assert images.class_names == ("a", "b", "b/x.jpg")  # a folder may be called as an image is
     assert images.warnings == (
-        "files that are not images are left out: 6 ('README', 'a/broken.png', 'a/png', 'a/self.png', 'b/notes.txt', ...)",
+        "files that are not images are left out: 6 ('README', 'a/1', 'a/2', 'a/png', 'b/notes.txt', ...)",
         "images outside of any class folder are left out: 1 ('loose.png')",
     )
+    assert images.extra == ("README", "a/1", "a/2", "a/png", "b/notes.txt", "c/1", "loose.png")  # the whole list
+    assert images.missing == ()
+    fill(tmp_path / "split", "train/a/1.png", "test/b/1.png", "train/0.png", "train/a/x.txt")
+    assert read_images(tmp_path / "split").extra == ("train/a/x.txt", "train/0.png")
+
+
+def test_what_is_named_as_an_image_and_is_none_is_listed(tmp_path: Path) -> None:
+    fill(tmp_path, "a/1.png", "b/1.png", "b/full.jpg/deep/2.png", "b/empty.jpg/notes.txt")
+    (tmp_path / "a" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    (tmp_path / "a" / "self.png").symlink_to(tmp_path / "a" / "self.png")
+    (tmp_path / "a" / "of links.jpg").mkdir()
+    (tmp_path / "a" / "of links.jpg" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    (tmp_path / "a" / "in.jpg" / "side" / "each.jpg" / "other.png").mkdir(parents=True)
+    (tmp_path / "elsewhere.png").mkdir()
+    (tmp_path / "b" / "to a folder.png").symlink_to(tmp_path / "b" / "empty.jpg")
+    os.mkfifo(tmp_path / "b" / "pipe.png")
+    images = read_images(tmp_path)
+    reasons = {}
+    for path in images.paths:
+        assert images.source.fingerprint(path)
+        try:
+            load_rgb(images.source, path)
+        except ImageError as refusal:
+            reasons[path] = str(refusal)
+    assert reasons.pop("a/self.png").startswith("cannot be read: too many levels of symbolic links")
+    assert reasons == {
+        "a/gone.png": "missing",
+        "a/of links.jpg/gone.png": "missing",
+        "a/in.jpg": "is a folder",
+        "b/empty.jpg": "is a folder",
+        "b/pipe.png": "not a regular file",
+    }
+    assert images.class_names == ("a", "a/of links.jpg", "b", "b/full.jpg/deep")
+    assert images.extra == ("b/empty.jpg/notes.txt", "b/to a folder.png", "elsewhere.png")
+    assert images.source.fingerprint("a/gone.png") == images.source.fingerprint("a/self.png") == "missing"
 
 
 def test_links_are_followed_once(tmp_path: Path) -> None:
@@ -239,13 +273,19 @@ def test_csv(tmp_path: Path) -> None:
     )
     images = read_images(path)
     assert (images.name, images.root, images.warnings) == ("csv", path, ())
-    assert classes(images) == {"a.png": "cat", "b, c\nd.png": "dog", str(absolute): "cat", "../near/e/1.jpg": "10"}
-    assert images.class_names == ("10", "cat", "dog")
+    assert classes(images) == {"a.png": "cat", "b, c\nd.png": " dog ", str(absolute): "cat", "../near/e/1.jpg": "10"}
+    assert images.class_names == (" dog ", "10", "cat")  # to the letter
     assert images.paths[2] == str(absolute)  # the order of the lines
     assert len(images.test_classes) == 2
     for name in images.paths:
         with images.source.open(name) as image:
             assert image.size == (2, 2)
+
+
+def test_labels_of_a_csv_are_not_stripped(tmp_path: Path) -> None:
+    names = ("a/1.png", "a /1.png", " /1.png")
+    path = table(tmp_path, "path,label\n" + "".join(f"{name},{name.split('/')[0]}\n" for name in names), *names)
+    assert classes(read_images(path)) == classes(read_images(tmp_path)) == dict(zip(names, ("a", "a ", " "), strict=True))
 
 
 def test_csv_with_a_split(tmp_path: Path) -> None:
@@ -262,6 +302,17 @@ def test_csv_lists_an_image_twice(tmp_path: Path) -> None:
     images = read_images(path)
     assert images.paths == ("1.png", "2.png")
     assert images.warnings == ("lines that list an image again are left out: 1 ('1.png')",)
+
+
+@pytest.mark.parametrize("other", ["./a/0.png", "a//0.png", "b/../a/0.png", "a/./0.png", "{root}/a/0.png"])
+def test_csv_lists_an_image_by_two_paths(tmp_path: Path, other: str) -> None:
+    other = other.format(root=tmp_path)
+    path = table(tmp_path, f"path,label,split\na/0.png,a,train\n{other},b,test\n", "a/0.png", "b/0.png")
+    assert f"line 3: an image must have one class, '{other}' is 'a' on line 2 and 'b' here." in error(path)
+    path.write_text(f"path,label\n{other},a\nb/0.png,b\na/0.png,a\n")
+    images = read_images(path)
+    assert images.paths == (other, "b/0.png")
+    assert images.warnings == ("lines that list an image again are left out: 1 ('a/0.png')",)
 
 
 def test_csv_finds_links_and_files_at_the_top(tmp_path: Path) -> None:
@@ -284,7 +335,7 @@ def test_csv_finds_links_and_files_at_the_top(tmp_path: Path) -> None:
         ("path,split\n", "without label. Name"),
         ("path,label\n1.png,a\n\n2.png\n", "line 4: a row must have 2 columns, got 1. Put quotes around fields with commas"),
         ("path,label,split\n1.png,a\n", "line 2: a row must have 3 columns, got 2."),
-        ('path,label\n"1\n.png",a\n2.png, \n', "line 4: label must not be empty. Fill it in, or remove the line."),
+        ('path,label\n"1\n.png",a\n2.png,\n', "line 4: label must not be empty. Fill it in, or remove the line."),
         ("path,label\n,a\n", "line 2: path must not be empty. Fill"),
         ("path,label,split\n1.png,a,dev\n", "line 2: split must be one of train, test, val, got 'dev'. Correct it."),
         ("path,label,split\n1.png,a,\n", "split must be one of train, test, val, got ''."),
@@ -292,7 +343,12 @@ def test_csv_finds_links_and_files_at_the_top(tmp_path: Path) -> None:
             "path,label,split\n1.png,a,train\n2.png,a,test\n",
             "line 3: a class must be in one part of the split, 'a' is in train and test. Split by classes, not by images",
         ),
-        ("path,label,split\n1.png,a,train\n2.png,b,val\n", "has none. Mark some classes as test, or remove the column"),
+        ("path,label,split\n1.png,a,train\n2.png,b,val\n", "has none for test. Mark some classes as test, or remove the"),
+        ("path,label,split\n1.png,a,test\n2.png,b,val\n", "has none for train. Mark some classes as train, or remove"),
+        ("path,label,split\n1.png,a,test\n2.png,b,test\n", "the column split must have classes for train and test, "),
+        ("path,label,split\n1.png,a,test\n2.png,a,test\n", "has none for train. Mark"),
+        ("path,label,split\n1.png,a,train\n", "has none for test. Mark"),
+        ("path,label,split\n1.png,a,val\n", "has none for test and train. Mark some classes as test and train, or remove"),
         ("path,label\n1.png,a\n1.png,b\n", "line 3: an image must have one class, '1.png' is 'a' on line 2 and 'b' here."),
         ("path,label\n1.png,a\nx\0.png,b\nno/2.png,b\n", "every path must be a file, 2 of 3 in "),
         ('path,label\n1.png,a\n"no\n.png",b\n', "are not, the first 'no\\n.png' on line 3. Paths are relative to the folder"),
@@ -314,8 +370,8 @@ def test_bad_csv(tmp_path: Path, text: str | bytes, message: str) -> None:
 )
 def test_any_bad_csv_is_refused_in_one_line(tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]) -> None:
     path = table(tmp_path_factory.getbasetemp(), b"path,label,split\n" + b"".join(pieces), "1.png")
-    with pytest.raises(ValueError, match=r"\A[^\n]+\.\Z"):  # one image is one class, or has no training class beside it
-        read_images(path, validation=0.5)
+    with pytest.raises(ValueError, match=r"\A[^\n]+\.\Z"):  # one image is one class, for train or test and not for both
+        read_images(path)
 
 
 def test_unreadable_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,7 +439,7 @@ def test_bad_settings(twenty: Path) -> None:
     assert "the validation fraction must be between 0 and 1, got -0.5. Try 0.2." in error(twenty, validation=-0.5)
     assert "seed must be a whole number >= 0, got -1." in error(twenty, seed=-1)
     assert error(twenty, "folders") == (
-        "kind must be one of cars, csv, cub, folder, online-products, got 'folders'. Did you mean 'folder'?"
+        "kind must be one of cars, csv, cub, folder, online-products, products, got 'folders'. Did you mean 'folder'?"
     )
 
 
@@ -391,7 +447,7 @@ def test_bad_settings(twenty: Path) -> None:
 
 
 def test_readers_are_named() -> None:
-    assert list(READERS) == ["folder", "csv", "cub", "cars", "online-products"]
+    assert list(READERS) == ["folder", "csv", "cub", "cars", "online-products", "products"]
 
 
 def test_paths_that_are_no_data_set(tmp_path: Path) -> None:
@@ -429,6 +485,8 @@ def test_a_big_folder_is_walked_quickly(tmp_path: Path) -> None:
         (tmp_path / f"{i}").mkdir()
         for j in range(50):
             (tmp_path / f"{i}" / f"{j}.jpg").touch()
+    begin = time.perf_counter()
     tree = image_tree(tmp_path)
+    assert time.perf_counter() - begin < 1  # about 0.02
     assert len(tree.paths("below")) == 5000
     assert tree.paths("below")[0] == "below/0/0.jpg"

@@ -3,12 +3,16 @@ import gc
 import gzip
 import io
 import lzma
+import multiprocessing
 import os
 import pickle
+import subprocess
+import sys
 import tarfile
 import tempfile
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -66,8 +70,9 @@ def test_folder(tmp_path: Path) -> None:
     assert source.fingerprint("a/x y\n.png") == before
     file.write_bytes(png(7, size=5))
     assert source.fingerprint("a/x y\n.png") != before
-    with pytest.raises(FileNotFoundError):
-        source.fingerprint("a/y.png")
+    file.unlink()
+    file.symlink_to("nowhere")
+    assert source.fingerprint("a/x y\n.png") == source.fingerprint("a/y.png") == "missing"
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
@@ -93,23 +98,48 @@ def test_tar(tmp_path: Path, temporary: Path, suffix: str) -> None:
     for ask in (source.read, source.open, source.fingerprint):
         with pytest.raises(FileNotFoundError, match=r"set\.t.*' has no member 'set/no\\n\.png'$"):
             ask("set/no\n.png")
-    assert len(list(temporary.iterdir())) == (suffix != "tar")  # the worker's end is not the source's
-    del worker
+    del worker  # its end is not the source's
     gc.collect()
     assert source.read("set/a.png") == png(1)
+    assert not list(temporary.iterdir())
+    plain = source.plain
+    assert (plain is None) == (suffix == "tar")
     del source, ask
     gc.collect()
-    assert not list(temporary.iterdir())
+    assert plain is None or plain.closed
 
 
-def test_a_worker_leaves_the_file_to_its_parent(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_threads_read_one_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "set.tgz"
+    archive.write_bytes(gzip.compress(tar_of({f"{i}.png": png(i) for i in range(100)})))
+    source = TarSource.of(archive)
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(source.read, (f"{i}.png" for i in range(100)))) == [png(i) for i in range(100)]
+
+
+def _read_a(source: TarSource) -> bytes:
+    return source.read("a.png")
+
+
+def test_worker_processes_read_a_compressed_archive(tmp_path: Path, temporary: Path) -> None:
     archive = tmp_path / "set.tgz"
     archive.write_bytes(gzip.compress(tar_of({"a.png": png(1)})))
     source = TarSource.of(archive)
-    monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a process that was forked off
-    del source
-    gc.collect()
-    assert len(list(temporary.iterdir())) == 1
+    assert pickle.loads(pickle.dumps(source)) is source  # decompressed once for each process
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as workers:
+        assert list(workers.map(_read_a, [source] * 4)) == [png(1)] * 4
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no file that is open")
+def test_a_process_that_is_killed_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
+    archive = tmp_path / "set.tgz"
+    archive.write_bytes(gzip.compress(tar_of({"a.png": png(1)})))
+    code = "import os, signal; from pathlib import Path; from liftedstruct.images import TarSource\n"
+    code += f"source = TarSource.of(Path({str(archive)!r})); source.read('a.png'); os.kill(os.getpid(), signal.SIGTERM)"
+    child = subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(temporary)}, check=False)
+    assert child.returncode == -15
+    assert not list(temporary.iterdir())
 
 
 def test_sparse_members_are_whole(tmp_path: Path) -> None:

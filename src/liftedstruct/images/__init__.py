@@ -1,4 +1,4 @@
-"""Any data set in: a folder of class folders, a CSV file, CUB-200-2011, CARS196 or Stanford Online Products."""
+"""Any data set in: a folder of class folders, a CSV file, rendered products, CUB-200-2011, CARS196 or Online Products."""
 
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.images.readers import READERS, read_images

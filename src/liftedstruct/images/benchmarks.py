@@ -47,7 +47,7 @@ def find_cub(path: Path) -> list[Path]:
 def find_cars(path: Path) -> list[Path]:
     """The folders of CARS196, in either layout: this one, or those right below it."""
     return _find(
-        path, lambda folder: (folder / "cars_annos.mat").is_file() or (folder / "car_ims").is_dir() or _same_cars(folder)
+        path, lambda folder: (folder / "cars_annos.mat").is_file() or (folder / "car_ims").is_dir() or _split_cars(folder)
     )
 
 
@@ -104,23 +104,31 @@ def read_cars(path: Path) -> ImageSet:
     """CARS196: the first 98 classes to train on, the last 98 for the test.
 
     Either ``cars_annos.mat`` beside ``car_ims``, with the classes in the order of their numbers, or ``train/<class>`` and
-    ``test/<class>`` as it is often passed on. That split is one of images, with every class in both, and not the paper's: the
-    two are joined, and the classes taken in the order of their names, which is that of their numbers.
+    ``test/<class>`` as it is often passed on. If no class is in both, they are the split. Otherwise that split is one of
+    images and not the paper's: the two are joined, and the classes taken in the order of their names. Within some makes the
+    official numbers are in another order, but the first 98 are the same classes.
     """
     root = _only(find_cars(path) or _find(path, _has_train_and_test), path, CARS, ("cars_annos.mat", "car_ims"))
     if (root / "cars_annos.mat").is_file() or (root / "car_ims").is_dir():
         listed, labels, class_names = _annotations(root / "cars_annos.mat")
         files = _files_below(root, "car_ims")
         return _verified(CARS, root, FolderSource(root), listed, labels, class_names, files)
-    files_of: dict[bytes, list[str]] = {}  # by class, in the order of their bytes
-    for part in ("train", "test"):
-        for folder, names in image_tree(root / part).images.items():
-            files_of.setdefault(os.fsencode(folder), []).extend(f"{part}/{folder}/{name}" for name in names)
-    files_of.pop(b"", None)  # of no class
-    _check_classes(CARS, len(files_of), "train and test")
-    files = [file for name in sorted(files_of) for file in files_of[name]]
-    labels = [i for i, name in enumerate(sorted(files_of)) for _ in files_of[name]]
-    return _verified(CARS, root, FolderSource(root), files, labels, [os.fsdecode(name) for name in sorted(files_of)], files)
+    train, test = (image_tree(root / part).images for part in ("train", "test"))  # class -> files
+    loose = [f"{part}/{name}" for part, images in (("train", train), ("test", test)) for name in images.pop("", [])]
+    is_split = train.keys().isdisjoint(test)
+    class_names = [*train, *test] if is_split else sorted(train | test, key=os.fsencode)
+    _check_classes(CARS, len(class_names), "train and test")
+    files, labels = [], []
+    for i, name in enumerate(class_names):
+        of_class = [f"{part}/{name}/{file}" for part, of in (("train", train), ("test", test)) for file in of.get(name, [])]
+        files += of_class
+        labels += [i] * len(of_class)
+    numbers = range(len(train), len(class_names)) if is_split else None
+    images = _verified(CARS, root, FolderSource(root), files, labels, class_names, files, numbers)
+    if not loose:
+        return images
+    warning = f"{CARS.name}: images outside of any class folder are left out: {some(loose)}"
+    return replace(images, warnings=(*images.warnings, warning), extra=(*images.extra, *loose))
 
 
 def read_online_products(path: Path) -> ImageSet:
@@ -155,8 +163,10 @@ def read_online_products(path: Path) -> ImageSet:
         test=sorted({number[key] for key, *_ in test}),
     )
     warnings = []
+    missing = images.missing
     info = root / "Ebay_info.txt"
     if not info.is_file():
+        missing += (info.name,)
         warnings.append(f"{ONLINE_PRODUCTS.name}: Ebay_info.txt is missing; the other two lists say it all")
     elif differing := sorted({file for *_, file in set(_ebay_rows(info)) ^ set(train + test)}):
         warnings.append(
@@ -164,7 +174,12 @@ def read_online_products(path: Path) -> ImageSet:
         )
     if (n := len(set(super_classes.values()))) != SUPER_CLASSES:
         warnings.append(f"{ONLINE_PRODUCTS.name}: super-classes: {n} instead of {SUPER_CLASSES}")
-    return replace(images, super_classes=tuple(super_classes[key] for key in keys), warnings=images.warnings + tuple(warnings))
+    return replace(
+        images,
+        super_classes=tuple(super_classes[key] for key in keys),
+        warnings=images.warnings + tuple(warnings),
+        missing=missing,
+    )
 
 
 def _verified(
@@ -197,9 +212,11 @@ def _verified(
         )
     y = np.array(labels, dtype=np.int64)
     warnings = []
+    missing: list[str] = []
     for part, word in enumerate(("training", "test")):
         of_part = np.flatnonzero(is_test[y] == bool(part))
         absent = [listed[i] for i in of_part.tolist() if not taken[i]]
+        missing += absent
         for what, n, right in (
             ("images", len(of_part), benchmark.images[part]),
             ("classes", int((is_test == bool(part)).sum()), benchmark.classes[part]),
@@ -209,9 +226,9 @@ def _verified(
                 warnings.append(f"{benchmark.name}: {word} {what}: {n:,} instead of {right:,}, {difference}")
         if absent:
             warnings.append(f"{benchmark.name}: {word} images whose files are absent are left out: {some(absent)}")
-    extra = there - set(taken)
+    extra = sorted(there - set(taken), key=os.fsencode)
     if extra:
-        warnings.append(f"{benchmark.name}: images that no list names are left out: {some(sorted(extra))}")
+        warnings.append(f"{benchmark.name}: images that no list names are left out: {some(extra)}")
     return ImageSet(
         name=benchmark.name,
         root=root,
@@ -221,6 +238,8 @@ def _verified(
         class_names=tuple(class_names),
         test_classes=np.flatnonzero(is_test),
         warnings=tuple(warnings),
+        missing=tuple(missing),
+        extra=tuple(extra),
     )
 
 
@@ -256,10 +275,22 @@ def _only(found: list[Path], path: Path, benchmark: Benchmark, names: Sequence[s
     )
 
 
-def _same_cars(folder: Path) -> bool:
-    """Whether train and test hold the same classes, as many as CARS196 has: an ordinary split shares none."""
+def _split_cars(folder: Path) -> bool:
+    """Whether train and test are of CARS196.
+
+    Either both hold the same 196 classes, which an ordinary split does not, or they hold 98 classes each, none of them in
+    both, and as many images as CARS196 has, give or take a hundredth.
+    """
     train = _folders(folder / "train")
-    return len(train) == sum(CARS.classes) and train == _folders(folder / "test")
+    if len(train) not in (sum(CARS.classes), CARS.classes[0]):
+        return False
+    test = _folders(folder / "test")
+    if len(train) == sum(CARS.classes):
+        return train == test
+    if len(test) != CARS.classes[1] or train & test:
+        return False
+    n = sum(len(_files_below(folder, part)) for part in ("train", "test"))
+    return abs(n - sum(CARS.images)) <= 0.01 * sum(CARS.images)
 
 
 def _has_train_and_test(folder: Path) -> bool:

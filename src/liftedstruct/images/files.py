@@ -17,6 +17,7 @@ class Tree:
 
     images: dict[str, list[str]]  # folder as "chairs/red", "" for the root -> names of its images; both in byte order
     warnings: tuple[str, ...]  # what was left out, in plain words
+    left_out: tuple[str, ...] = ()  # all of it, by path
 
     def paths(self, below: str = "") -> list[str]:
         """Every image, by its path, behind the path of the root itself."""
@@ -31,13 +32,15 @@ def is_image(name: str) -> bool:
 def image_tree(root: Path) -> Tree:
     """Walk a folder to any depth, through links too, without hidden files and folders.
 
-    A folder is entered once, by its own name before the name of a link, so links in a circle come to an end.
+    A folder is entered once, by its own name before the name of a link, so links in a circle come to an end. What is named as
+    an image is, and is none (a broken link, a pipe, a folder with no image in it), counts as one: decoding says why it is not.
     """
     images: dict[str, list[str]] = {}
     others: list[str] = []  # not images
     closed: list[str] = []  # not readable
     again: list[str] = []  # links to folders that are read elsewhere, or that hold the root
     seen = {_identity(parent) for parent in root.resolve().parents}
+    named: list[str] = []  # folders that are named as images are
     folders, links = [""], list[tuple[bytes, str]]()
     while folders or links:
         folder = folders.pop() if folders else heapq.heappop(links)[1]
@@ -56,6 +59,8 @@ def image_tree(root: Path) -> Tree:
                 ) from error
             closed.append(folder)
             continue
+        if is_image(folder):
+            named.append(folder)
         names = []
         for entry in entries:
             path = _join(folder, entry.name)
@@ -64,22 +69,25 @@ def image_tree(root: Path) -> Tree:
                     heapq.heappush(links, (os.fsencode(path), path))
                 else:
                     folders.append(path)
-            elif is_image(entry.name) and _is_file(entry):
+            elif is_image(entry.name):
                 names.append(entry.name)
             else:
                 others.append(path)
         if names:
-            images[folder] = sorted(names, key=os.fsencode)
-    warnings = [
-        f"{what} are left out: {some(sorted(left, key=os.fsencode))}"
-        for what, left in (
-            ("files that are not images", others),
-            ("folders that cannot be read", closed),
-            ("links to folders that are read already", again),
-        )
-        if left
-    ]
-    return Tree({folder: images[folder] for folder in sorted(images, key=os.fsencode)}, tuple(warnings))
+            images[folder] = names
+    for path in _outermost(named, holding={above for folder in images for above in _with_parents(folder)}):
+        folder, _, name = path.rpartition("/")
+        images.setdefault(folder, []).append(name)
+    left_out = {
+        "files that are not images": sorted(others, key=os.fsencode),
+        "folders that cannot be read": sorted(closed, key=os.fsencode),
+        "links to folders that are read already": sorted(again, key=os.fsencode),
+    }
+    return Tree(
+        images={folder: sorted(images[folder], key=os.fsencode) for folder in sorted(images, key=os.fsencode)},
+        warnings=tuple(f"{what} are left out: {some(paths)}" for what, paths in left_out.items() if paths),
+        left_out=tuple(path for paths in left_out.values() for path in paths),
+    )
 
 
 def some(names: Iterable[str], most: int = 5) -> str:
@@ -96,6 +104,17 @@ def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
+def _with_parents(path: str) -> list[str]:
+    """``a/b/c``, ``a/b`` and ``a``."""
+    return [path, *(path[:i] for i, character in enumerate(path) if character == "/")]
+
+
+def _outermost(folders: Iterable[str], holding: set[str]) -> list[str]:
+    """The folders that hold nothing, but for those inside of another such folder."""
+    empty = set(folders) - holding
+    return [folder for folder in empty if empty.isdisjoint(_with_parents(folder)[1:])]
+
+
 def _identity(folder: Path) -> tuple[int, int]:
     stat = folder.stat()
     return stat.st_dev, stat.st_ino
@@ -105,11 +124,4 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:  # a link to itself
-        return False
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file()  # not so a broken link, nor a pipe, which would keep its reader waiting
-    except OSError:
         return False

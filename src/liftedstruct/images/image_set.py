@@ -31,6 +31,8 @@ class ImageSet:
     validation_classes: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     super_classes: tuple[str, ...] = ()  # C, where the data set has them
     warnings: tuple[str, ...] = ()  # what is missing or extra, in plain words
+    missing: tuple[str, ...] = ()  # every file that should be there and is not
+    extra: tuple[str, ...] = ()  # every file or folder that is there and was left out
 
     def __post_init__(self) -> None:
         C = len(self.class_names)

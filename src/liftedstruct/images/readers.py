@@ -6,11 +6,13 @@ where it does not, no class of it is for the test yet, and :func:`read_images` d
 
 import csv
 import difflib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from stat import S_ISDIR
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +23,14 @@ from liftedstruct.images.files import image_tree, some
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.images.sources import FolderSource
 
-__all__ = ["READERS", "Reader", "read_csv", "read_folder", "read_images", "recognise"]
+__all__ = ["READERS", "Reader", "read_csv", "read_folder", "read_images", "read_products", "recognise"]
 
 Reader = Callable[[Path], ImageSet]
 
 SPLITS = {"train": "train", "test": "test", "val": "val", "valid": "val", "validation": "val"}  # folder or word -> part
 TARS = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz")
 OTHER_ARCHIVES = (".zip", ".7z", ".rar")
+PRODUCTS_RECORD = "products.json"
 
 
 def read_images(
@@ -41,8 +44,8 @@ def read_images(
     """Read the list of a data set, in whatever layout it comes.
 
     Args:
-        path: a folder of class folders, a CSV file with the columns ``path,label[,split]``, or CUB-200-2011 (also its
-            archive), CARS196 or Stanford Online Products as downloaded.
+        path: a folder of class folders, a CSV file with the columns ``path,label[,split]``, a folder of rendered products,
+            or CUB-200-2011 (also its archive), CARS196 or Stanford Online Products as downloaded.
         kind: the layout, one of ``READERS``; recognised if not given.
         test_classes: the fraction of classes to test on, drawn by the seed (half of them if not given), or their names. Not
             for data with a split of its own, such as the three benchmarks with the paper's.
@@ -110,13 +113,14 @@ def read_folder(path: Path) -> ImageSet:
     if not path.is_dir():
         raise ValueError(f"a data set of kind 'folder' must be a folder, got the file {str(path)!r}. Pass its folder.")
     tree = image_tree(path)
-    warnings = list(tree.warnings)
+    warnings, extra = list(tree.warnings), list(tree.left_out)
     classes = {folder: [f"{folder}/{name}" for name in names] for folder, names in tree.images.items() if folder}
     loose = tree.images.get("", [])
     if not classes:
         raise ValueError(_no_classes(path, loose))
     if loose:
         warnings.append(f"images outside of any class folder are left out: {some(loose)}")
+        extra += loose
     depth = _depth_of_splits(classes)
     if depth is None:
         beside = sorted({folder.split("/")[0] for folder in classes})
@@ -124,9 +128,10 @@ def read_folder(path: Path) -> ImageSet:
             warnings.append(
                 f"folders named train and test are no split, since there are other folders beside them: {some(beside)}"
             )
-        return _image_set("folder", path, [(file, folder) for folder, files in classes.items() for file in files], {}, warnings)
+        rows = [(file, folder) for folder, files in classes.items() for file in files]
+        return _image_set("folder", path, rows, {}, warnings, extra)
 
-    rows: list[tuple[str, str]] = []
+    rows = []
     parts: dict[str, str] = {}  # class -> its part of the split
     both: dict[str, str] = {}
     for folder, files in classes.items():
@@ -134,6 +139,7 @@ def read_folder(path: Path) -> ImageSet:
         part, name = SPLITS[word.lower()], "/".join(folder.split("/")[depth + 1 :])
         if not name:
             warnings.append(f"images outside of any class folder are left out: {some(files)}")
+            extra += files
             continue
         if parts.setdefault(name, part) != part:
             both[name] = f"{parts[name]} and {part}"
@@ -152,18 +158,21 @@ def read_folder(path: Path) -> ImageSet:
             f"a split must have classes for train and test, {str(path)!r} has none for {' and '.join(missing)}. Add or rename "
             "a folder, or join the folders into one set of class folders, of which test_classes are taken."
         )
-    return _image_set("folder", path, sorted(rows, key=lambda row: os.fsencode(row[1])), parts, warnings)
+    return _image_set("folder", path, sorted(rows, key=lambda row: os.fsencode(row[1])), parts, warnings, extra)
 
 
 def read_csv(path: Path) -> ImageSet:
     """A CSV file with a header and the columns ``path``, ``label`` and, as one likes, ``split`` (train, test or val).
 
-    Paths are absolute or relative to the folder of the file; other columns are not looked at.
+    Paths are absolute or relative to the folder of the file; other columns are not looked at. Labels are taken to the letter,
+    blanks at their ends too, as folders may have such names.
     """
     rows: list[tuple[str, str]] = []
     parts: dict[str, str] = {}
-    lines: dict[str, tuple[int, str]] = {}  # path -> first line that has it, label there
+    lines: dict[str, tuple[int, str]] = {}  # full path -> first line that has it, label there
+    numbers: dict[str, int] = {}  # path as it is written -> line
     twice: list[str] = []
+    above = path.parent.absolute()
     for line, (file, label, word) in _csv_rows(path):
         where = f"{str(path)!r}, line {line}:"
         if not file or not label:
@@ -177,8 +186,9 @@ def read_csv(path: Path) -> ImageSet:
                     f"{where} a class must be in one part of the split, {label!r} is in {parts[label]} and {part}. Split by "
                     "classes, not by images, or remove the column split, and test_classes are taken of all."
                 )
-        if file in lines:
-            first, other = lines[file]
+        full = os.path.normpath(os.path.join(above, file))  # noqa: PTH118 - a Path keeps the ".."
+        if full in lines:
+            first, other = lines[full]
             if other != label:
                 raise ValueError(
                     f"{where} an image must have one class, {file!r} is {other!r} on line {first} and {label!r} here. "
@@ -186,23 +196,92 @@ def read_csv(path: Path) -> ImageSet:
                 )
             twice.append(file)
             continue
-        lines[file] = line, label
+        lines[full] = line, label
+        numbers[file] = line
         rows.append((file, label))
     if not rows:
         raise ValueError(f"{str(path)!r} must list at least one image, got a header alone. Add a line for each image.")
-    missing = _missing(path.parent, lines)
+    missing = _missing(path.parent, numbers)
     if missing:
         raise ValueError(
             f"every path must be a file, {len(missing)} of {len(rows)} in {str(path)!r} are not, the first {missing[0]!r} on "
-            f"line {lines[missing[0]][0]}. Paths are relative to the folder of the CSV file: move it, or correct them."
+            f"line {numbers[missing[0]]}. Paths are relative to the folder of the CSV file: move it, or correct them."
         )
-    if parts and "test" not in parts.values():
+    without = sorted({"train", "test"} - set(parts.values())) if parts else []
+    if without:
+        words = " and ".join(without)
         raise ValueError(
-            f"the column split must have a class for test, {str(path)!r} has none. Mark some classes as test, or remove the "
-            "column, and test_classes are taken of all."
+            f"the column split must have classes for train and test, {str(path)!r} has none for {words}. Mark some classes as "
+            f"{words}, or remove the column, and test_classes are taken of all."
         )
     return _image_set(
         "csv", path, rows, parts, [f"lines that list an image again are left out: {some(twice)}"] if twice else []
+    )
+
+
+def find_products(path: Path) -> list[Path]:
+    """The folder itself, if it holds rendered products."""
+    return [path] if _products_record(path) else []
+
+
+def read_products(path: Path) -> ImageSet:
+    """Rendered products in a folder, with the classes and the split that were written down beside them.
+
+    An image that was added to the folder of a product is one of that product.
+    """
+    record = _products_record(path)
+    if not record:
+        raise ValueError(
+            f"a data set of kind 'products' must be a folder with the {PRODUCTS_RECORD} of the renderer, got {str(path)!r} "
+            "without it. Pass the folder that the products were written to, or another kind."
+        )
+    try:
+        products = [(str(p["name"]), str(p["super_class"]), SPLITS[p["split"]], list(p["files"])) for p in record["products"]]
+        listed = [(str(file), i) for i, (*_, files) in enumerate(products) for file in files]
+    except (KeyError, TypeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(
+            f"{str(path / PRODUCTS_RECORD)!r} must list the products with name, super_class, split and files, got {reason}. "
+            "Write the products again with the same settings and folder: files that are there are kept."
+        ) from error
+    tree = image_tree(path)
+    there = set(tree.paths())
+    missing = [file for file, _ in listed if file not in there]
+    if len(missing) == len(listed):
+        raise ValueError(
+            f"{str(path)!r} must hold the products of its {PRODUCTS_RECORD}, got none of {some(missing, 1)}. "
+            "Write the products again with the same settings and folder."
+        )
+    class_of = {file.rpartition("/")[0]: i for file, i in listed}  # by folder
+    unlisted = sorted(there.difference(file for file, _ in listed), key=os.fsencode)
+    added = [file for file in unlisted if file.rpartition("/")[0] in class_of]
+    extra = [file for file in unlisted if file.rpartition("/")[0] not in class_of]
+    others = [file for file in tree.left_out if file != PRODUCTS_RECORD]
+    warnings = [
+        f"products: {what}: {some(files)}"
+        for what, files in (
+            ("images whose files are absent are left out", missing),
+            ("images that the list does not name are taken by their folders", added),
+            ("images outside of the folders of products are left out", extra),
+            ("what is not an image is left out", others),
+        )
+        if files
+    ]
+    taken = [(file, i) for file, i in listed if file in there] + [(file, class_of[file.rpartition("/")[0]]) for file in added]
+    taken.sort(key=lambda pair: pair[1])
+    return ImageSet(
+        name="products",
+        root=path,
+        source=FolderSource(path),
+        paths=tuple(file for file, _ in taken),
+        labels=np.array([i for _, i in taken], dtype=np.int64),
+        class_names=tuple(name for name, *_ in products),
+        test_classes=np.array([i for i, (_, _, part, _) in enumerate(products) if part == "test"], dtype=np.int64),
+        validation_classes=np.array([i for i, (_, _, part, _) in enumerate(products) if part == "val"], dtype=np.int64),
+        super_classes=tuple(super_class for _, super_class, *_ in products),
+        warnings=tuple(warnings),
+        missing=tuple(missing),
+        extra=(*extra, *others),
     )
 
 
@@ -210,6 +289,7 @@ FINDERS: dict[str, Callable[[Path], list[Path]]] = {
     "cub": find_cub,
     "cars": find_cars,
     "online-products": find_online_products,
+    "products": find_products,
 }
 
 READERS: dict[str, Reader] = {
@@ -218,11 +298,17 @@ READERS: dict[str, Reader] = {
     "cub": read_cub,
     "cars": read_cars,
     "online-products": read_online_products,
+    "products": read_products,
 }
 
 
 def _image_set(
-    name: str, root: Path, rows: Sequence[tuple[str, str]], parts: dict[str, str], warnings: Sequence[str]
+    name: str,
+    root: Path,
+    rows: Sequence[tuple[str, str]],
+    parts: dict[str, str],
+    warnings: Sequence[str],
+    extra: Sequence[str] = (),
 ) -> ImageSet:
     """From pairs of a path and its class name; ``parts`` has the split by class name, or nothing."""
     names = sorted({label for _, label in rows}, key=lambda label: label.encode("utf-8", "surrogateescape"))
@@ -237,7 +323,17 @@ def _image_set(
         test_classes=np.array([i for i, label in enumerate(names) if parts.get(label) == "test"], dtype=np.int64),
         validation_classes=np.array([i for i, label in enumerate(names) if parts.get(label) == "val"], dtype=np.int64),
         warnings=tuple(warnings),
+        extra=tuple(extra),
     )
+
+
+def _products_record(folder: Path) -> dict[str, Any]:
+    """What the renderer wrote about the products in a folder, or nothing if it wrote none of it."""
+    try:
+        record = json.loads((folder / PRODUCTS_RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) and record.keys() >= {"renderer", "classes", "size", "seed", "format"} else {}
 
 
 def _chosen(class_names: Sequence[str], test_classes: float | Sequence[str], seed: int) -> NDArray[np.int64]:
@@ -325,7 +421,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str | None]]]:
                         f"{str(path)!r}, line {first}: a row must have {len(header)} columns, got {len(row)}. "
                         "Put quotes around fields with commas, and a comma for each empty field."
                     )
-                yield first, (row[p], row[y].strip(), None if s is None else row[s].strip())
+                yield first, (row[p], row[y], None if s is None else row[s].strip())
     except csv.Error as error:
         raise ValueError(
             f"{str(path)!r}, line {reader.line_num}: a row must be proper CSV, got: {error}. "

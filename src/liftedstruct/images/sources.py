@@ -1,6 +1,7 @@
 """Where the pixels of a data set come from: a folder, an archive that is never unpacked, or our own renderer."""
 
 import bz2
+import contextlib
 import errno
 import gzip
 import io
@@ -9,11 +10,12 @@ import os
 import shutil
 import tarfile
 import tempfile
+import threading
 import weakref
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Any, Protocol
 
 from PIL import Image
 
@@ -30,7 +32,10 @@ class Source(Protocol):
         """The image, not yet decoded where the format allows it; raises what pillow or the file system raise."""
 
     def fingerprint(self, path: str) -> str:
-        """A text that is another one when the image is another one, found without reading it; raises OSError if it is gone."""
+        """A text that is another one when the image is another one, found without reading it.
+
+        Of an image that is gone it is "missing", or an OSError is raised.
+        """
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,10 @@ class FolderSource:
         return Image.open(self.root / path)
 
     def fingerprint(self, path: str) -> str:
-        stat = (self.root / path).stat()
+        try:
+            stat = (self.root / path).stat()
+        except OSError:  # a broken link, or one to itself
+            return "missing"
         return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
@@ -52,24 +60,25 @@ class TarSource:
     """Members of a ``.tar`` or ``.tgz`` archive.
 
     A plain tar is read in place: the position of every member is known, any process can go there. A compressed one has no
-    positions, so it is decompressed once into a temporary file, which goes when the source that made it goes. Neither is ever
-    in memory as a whole, and what a worker process is sent is the list of positions alone.
+    positions, so it is decompressed once into a temporary file without a name, which goes with the process whatever ends it.
+    Neither is ever in memory as a whole. What a worker process is sent is the list of positions alone: one that was forked
+    reads the same temporary file, any other decompresses the archive again, once.
     """
 
     archive: Path
     members: dict[str, tuple[int, int]] = field(repr=False)  # path -> first byte, number of bytes
     content: dict[str, bytes] = field(default_factory=dict, repr=False)  # path -> bytes, of members that are not in one piece
-    plain: Path | None = field(default=None, repr=False)  # where a compressed archive is decompressed
+    plain: IO[bytes] | None = field(default=None, repr=False, compare=False)  # a compressed archive, decompressed
 
     @staticmethod
     def of(archive: Path) -> "TarSource":
         """Index an archive; its files are named by their paths inside of it, without a leading ``./``."""
         members: dict[str, tuple[int, int]] = {}
         content: dict[str, bytes] = {}
-        plain: Path | None = None
+        plain: IO[bytes] | None = None
         try:
             plain = _decompressed(archive)
-            with tarfile.open(plain or archive, mode="r:") as tar:
+            with tarfile.open(None if plain else archive, mode="r:", fileobj=plain) as tar:
                 for member in tar:
                     name, target = member.name.removeprefix("./"), member.linkname.removeprefix("./")
                     if member.islnk() and target in members:  # a second name of a file before it
@@ -82,14 +91,14 @@ class TarSource:
                             content[name] = file.read()
         except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             if plain:
-                plain.unlink()
+                plain.close()
             raise ValueError(
                 f"{_one_line(archive)} must be a readable tar archive, got: {error}. Download it again."
             ) from error
-        source = TarSource(archive, members, content, plain)
-        if plain:
-            weakref.finalize(source, _remove, plain, os.getpid())
-        return source
+        return _tar_source(archive, members, content, plain)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (self.archive, self.members, self.content, self.plain is not None)
 
     def read(self, path: str) -> bytes:
         """The bytes of a member."""
@@ -98,7 +107,9 @@ class TarSource:
         if path in self.content:
             return self.content[path]
         start, size = self.members[path]
-        with (self.plain or self.archive).open("rb") as file:
+        if self.plain:
+            return _read_at(self.plain, start, size)
+        with self.archive.open("rb") as file:
             file.seek(start)
             return file.read(size)
 
@@ -112,7 +123,48 @@ class TarSource:
         return f"{self.members[path]} {stat.st_size} {stat.st_mtime_ns}"
 
 
-def _decompressed(archive: Path) -> Path | None:
+_compressed: "weakref.WeakValueDictionary[tuple[Path, int, int], TarSource]" = weakref.WeakValueDictionary()
+
+
+def _tar_source(
+    archive: Path, members: dict[str, tuple[int, int]], content: dict[str, bytes], plain: IO[bytes] | None
+) -> TarSource:
+    source = TarSource(archive, members, content, plain)
+    if plain:
+        weakref.finalize(source, plain.close)
+        _compressed[_identity(archive)] = source
+    return source
+
+
+def _unpickled(archive: Path, members: dict[str, tuple[int, int]], content: dict[str, bytes], is_compressed: bool) -> TarSource:
+    """The source that this process has of a compressed archive, its own or its parent's, or a new one."""
+    if not is_compressed:
+        return TarSource(archive, members, content)
+    return _compressed.get(_identity(archive)) or _tar_source(archive, members, content, _decompressed(archive))
+
+
+def _identity(archive: Path) -> tuple[Path, int, int]:
+    stat = archive.stat()
+    return archive, stat.st_size, stat.st_mtime_ns
+
+
+_seeking = threading.Lock()
+
+
+def _read_at(file: IO[bytes], start: int, size: int) -> bytes:
+    """Read without moving the position, which threads and forked processes share."""
+    if not hasattr(os, "pread"):  # on Windows, where no process is forked
+        with _seeking:
+            file.seek(start)
+            return file.read(size)
+    pieces = []
+    while size and (piece := os.pread(file.fileno(), size, start)):  # at most 2 GB at once
+        pieces.append(piece)
+        start, size = start + len(piece), size - len(piece)
+    return b"".join(pieces)
+
+
+def _decompressed(archive: Path) -> IO[bytes] | None:
     """A temporary file with the plain tar, or None where the archive is one already."""
     with archive.open("rb") as file:
         start = file.read(6)
@@ -124,24 +176,22 @@ def _decompressed(archive: Path) -> Path | None:
     opener = next((opener for magic, opener in openers.items() if start.startswith(magic)), None)
     if opener is None:
         return None
-    handle, name = tempfile.mkstemp(prefix="liftedstruct-", suffix=".tar")
+    plain = tempfile.TemporaryFile(prefix="liftedstruct-", suffix=".tar")  # noqa: SIM115 - the source closes it
     try:
-        with os.fdopen(handle, "wb") as plain, opener(archive) as packed:
+        with opener(archive) as packed:
             shutil.copyfileobj(packed, plain, 1 << 20)
+        plain.flush()
+        plain.seek(0)
     except BaseException as error:
-        Path(name).unlink()
+        with contextlib.suppress(OSError):  # a full disk again
+            plain.close()
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise ValueError(
                 f"{_one_line(archive)} must fit the temporary folder {_one_line(tempfile.gettempdir())} when decompressed, "
                 "got a full disk. Set TMPDIR to a folder with room, or decompress it to a .tar yourself."
             ) from error
         raise
-    return Path(name)
-
-
-def _remove(path: Path, owner: int) -> None:
-    if os.getpid() == owner:  # a forked worker has this finaliser too, and its parent is still reading
-        path.unlink(missing_ok=True)
+    return plain
 
 
 def _one_line(name: Path | str) -> str:

@@ -2,7 +2,8 @@
 
 A packed set is a folder: ``images.npy`` (n, size, size, 3), ``labels.npy`` (n,), ``paths.json`` and ``meta.json``. The last is
 written last, so a folder that has one is whole. While :func:`prepare` works there are ``images.npy.part``, to which rows are
-only ever appended, and ``progress.json``, which never says more than what the disk has.
+only ever appended, and ``progress.json``, which never says more than what the disk has. A set that is made anew stays as it is
+until the new one is decoded. ``left-out.json`` lists the images of a prepare that gave up because most were unreadable.
 """
 
 from liftedstruct.packed.packed_images import PackedImages

@@ -15,6 +15,7 @@ __all__ = [
     "HEADER",
     "IMAGES",
     "LABELS",
+    "LEFT_OUT",
     "LOCK",
     "META",
     "PART",
@@ -31,12 +32,13 @@ __all__ = [
 VERSION = 1
 IMAGES, LABELS, PATHS, META = "images.npy", "labels.npy", "paths.json", "meta.json"
 PART, PROGRESS = "images.npy.part", "progress.json"  # there while a prepare is not finished
+LEFT_OUT = "left-out.json"  # there after a prepare that found too many images unreadable, until one succeeds
 LOCK = "prepare.lock"  # there while one runs
 HEADER = 128  # bytes before the first pixel: the .npy header, padded, so that n can be filled in at the end
 
 
 def read_record(file: Path) -> dict[str, Any] | None:
-    """What prepare wrote into ``meta.json`` or ``progress.json``; None where there is no such file, or it is not of prepare."""
+    """What prepare wrote into one of its records; None where there is no such file, or it is not of prepare."""
     try:
         record = json.loads(file.read_text(encoding="ascii"))
     except (OSError, ValueError):

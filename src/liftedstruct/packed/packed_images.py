@@ -35,7 +35,7 @@ class PackedImages:
         self.size: int = meta["plan"]["size"]
         self.fit: str = meta["plan"]["fit"]
         self.name: str = meta["plan"]["name"]
-        self.checksum: str = meta["checksum"]  # of the sources and settings that it was made from
+        self.checksum: str = meta["checksum"]  # of names, sizes and times of the image files, labels and settings
         self.class_names: tuple[str, ...] = tuple(meta["class_names"])
         self.super_classes: tuple[str, ...] = tuple(meta["super_classes"])  # one per class, or none
         self.left_out: tuple[tuple[str, str], ...] = tuple((each["path"], each["reason"]) for each in meta["left_out"])

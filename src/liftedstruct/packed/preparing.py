@@ -11,20 +11,20 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from liftedstruct.checks import check_count, pick
-from liftedstruct.decoding import FITS, ImageError, decode
+from liftedstruct.decoding import FITS, ImageError, SourceError, decode, is_passing
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.images.sources import Source
-from liftedstruct.packed.bar import Bar, say
 from liftedstruct.packed.files import (
     HEADER,
     IMAGES,
     LABELS,
+    LEFT_OUT,
     LOCK,
     META,
     PART,
@@ -38,6 +38,7 @@ from liftedstruct.packed.files import (
     write_json,
 )
 from liftedstruct.packed.packed_images import PackedImages
+from liftedstruct.progress import Bar, say
 
 __all__ = ["BAD_IMAGES", "prepare"]
 
@@ -53,6 +54,8 @@ CHANGES = {  # part of the plan -> what to say when it is another one
     "split": "the split into training, validation and test classes changed",
     "files": "image files changed (their sizes or times)",
 }
+RETRIED = ("no permission", "missing", "does not fit into memory")  # reasons that may go without a change of size or time
+CHECKSUM_OF = "name, size, fit, paths, labels, class names, split, sizes and times of the image files; not their bytes"
 Json = dict[str, Any]
 
 
@@ -69,6 +72,10 @@ def prepare(
 ) -> PackedImages:
     """Decode every image once into a folder, made if absent; does nothing if that is done, goes on if it was interrupted.
 
+    Whether it is done is told by names, sizes and times of the image files, labels and settings (their digest is the checksum
+    of the set), not by the bytes of the files; images left out for want of permission or memory are tried again. A source
+    that fails meanwhile (a disk, a network) stops it with an OSError, and the next run goes on from there.
+
     Args:
         image_set: The images, their classes and split; all parts of the split go in.
         folder: Where to; new, empty, or of an earlier prepare.
@@ -78,7 +85,8 @@ def prepare(
         bad_images: Leave unreadable images out and ``list`` them, also ``tolerate`` truncated ones, or ``stop`` at the first.
         workers: Threads that decode; as many as there are cores if not given.
         progress: Show how far it is, on the terminal or as lines of text.
-        force: Make it anew, whatever of an earlier prepare is in the folder.
+        force: Make it anew, whatever of an earlier prepare is in the folder. A finished set goes when the new one is decoded,
+            or before if the disk has no room for both.
 
     """
     folder, n = Path(folder), len(image_set)
@@ -87,8 +95,10 @@ def prepare(
     size, workers = check_count("size", size), _cores() if workers is None else check_count("workers", workers)
     if n == 0:
         raise ValueError(f"an image set must have images to be prepared, {image_set.root} has none. Check the path.")
-    plan = _plan(image_set, size, fit)
-    if not force and _is_finished(folder, plan, bad_images):
+    fingerprints = [_fingerprint(image_set.source, path) for path in image_set.paths]
+    there = [is_there for _, is_there in fingerprints]
+    plan = _plan(image_set, size, fit, [text for text, _ in fingerprints])
+    if not force and _is_finished(folder, image_set, plan, bad_images):
         packed = PackedImages(folder)
         if progress:
             say(f"{folder} already holds these {len(packed):,} images, nothing to do")
@@ -98,17 +108,19 @@ def prepare(
     except (FileExistsError, NotADirectoryError) as error:
         raise ValueError(f"{folder} must be a folder, there is a file of that name. Choose another.") from error
     with locked(folder):
-        if not force and _is_finished(folder, plan, bad_images):  # by another process, between the first look and the lock
+        if not force and _is_finished(folder, image_set, plan, bad_images):  # by another process, since the first look
             return PackedImages(folder)
-        state = _begin(folder, plan, bad_images, force)
-        _check_space(folder, state)
+        state = _begin(folder, image_set, plan, bad_images, force, there.count(False))
+        old_must_go = _check_space(folder, state)
+        if not state.processed:
+            write_json(folder / PROGRESS, state.record())  # first: the folder stays one of ours at every moment
+            (folder / PART).unlink(missing_ok=True)
+        if old_must_go or not (state.processed or (folder / META).exists()):
+            _remove_set(folder)
         try:
-            _decode_rest(image_set, folder, state, workers, progress)
+            _decode_rest(image_set, folder, state, there, workers, progress)
+            _check_enough(image_set, folder, state)
             _finish(image_set, folder, state)
-        except _HopelessError:
-            _remove(folder)  # nothing in it is worth going on from
-            (folder / PROGRESS).unlink()
-            raise
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -122,8 +134,14 @@ def prepare(
     return PackedImages(folder)
 
 
-class _HopelessError(ValueError):
-    """Too many images are unreadable for this to be the right data."""
+class _SourceGoneError(OSError):
+    """The images cannot be reached; what is decoded is safe on the disk."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(
+            f"the source of the images must stay readable, {path!r} is not: {reason}. "
+            "See to its disk or connection and run it again, it goes on from there."
+        )
 
 
 @dataclass
@@ -146,11 +164,19 @@ class _State:
         return HEADER + (self.processed - len(self.left_out)) * self.row_bytes
 
     def record(self) -> Json:
-        lists = {"left_out": list(self.left_out), "truncated": list(self.truncated)}  # as they are now
+        """As it is now, without an image that an interrupt left in a list but not in the count."""
+        left_out = [(i, reason) for i, reason in self.left_out if i < self.processed]
+        lists = {"left_out": left_out, "truncated": [i for i in self.truncated if i < self.processed]}
         return {"format": "liftedstruct packed", "version": VERSION, **vars(self), **lists}
 
+    def cut(self, processed: int) -> None:
+        """Back to so many images; their rows are made again."""
+        self.processed = processed
+        self.left_out = [(i, reason) for i, reason in self.left_out if i < processed]
+        self.truncated = [i for i in self.truncated if i < processed]
 
-def _plan(image_set: ImageSet, size: int, fit: str) -> Json:
+
+def _plan(image_set: ImageSet, size: int, fit: str, fingerprints: list[str]) -> Json:
     """All that the result depends on, in a few words and digests; the folder that the images are in is no part of it."""
     classes = [image_set.labels.tolist(), image_set.class_names, image_set.super_classes]
     return {
@@ -161,7 +187,7 @@ def _plan(image_set: ImageSet, size: int, fit: str) -> Json:
         "paths": _digest(image_set.paths),
         "classes": _digest(classes),
         "split": _digest([image_set.test_classes.tolist(), image_set.validation_classes.tolist()]),
-        "files": _digest([_fingerprint(image_set.source, path) for path in image_set.paths]),
+        "files": _digest(fingerprints),
     }
 
 
@@ -169,11 +195,15 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
 
 
-def _fingerprint(source: Source, path: str) -> str:
+def _fingerprint(source: Source, path: str) -> tuple[str, bool]:
+    """The fingerprint, and whether the image is there at all."""
     try:
-        return source.fingerprint(path)
-    except Exception as error:  # decoding will say what is wrong with it
-        return type(error).__name__
+        text = source.fingerprint(path)
+        return text, text != "missing"
+    except Exception as error:
+        if is_passing(error):
+            raise _SourceGoneError(path, str(error)) from error
+        return type(error).__name__, False  # decoding will say what is wrong with it
 
 
 def _differences(record: Json, plan: Json, bad_images: str) -> list[str]:
@@ -188,57 +218,97 @@ def _differences(record: Json, plan: Json, bad_images: str) -> list[str]:
     return found
 
 
-def _is_finished(folder: Path, plan: Json, bad_images: str) -> bool:
-    record = read_record(folder / META)
-    return record is not None and not _differences(record, plan, bad_images)
+def _is_finished(folder: Path, image_set: ImageSet, plan: Json, bad_images: str) -> bool:
+    record, unfinished = read_record(folder / META), _unfinished(folder)
+    if record is None or _differences(record, plan, bad_images):
+        return False
+    if unfinished and not _differences(unfinished, plan, bad_images):  # it was being made anew
+        return False
+    return _first_readable(image_set, record) is None
 
 
-def _begin(folder: Path, plan: Json, bad_images: str, force: bool) -> _State:
-    """Where to go on; refuses a folder of other files, and one of another prepare unless forced."""
-    finished, unfinished = read_record(folder / META), read_record(folder / PROGRESS)
-    record = finished or unfinished
-    others = sorted(each.name for each in folder.iterdir() if each.name not in (LOCK, PROGRESS + ".tmp"))
-    if record is None and others:
+def _unfinished(folder: Path) -> Json | None:
+    """The record of an interrupted prepare that has decoded something; beside a whole set its rows must be there too."""
+    record = read_record(folder / PROGRESS)
+    if record is None or not record["processed"] or ((folder / META).exists() and not (folder / PART).exists()):
+        return None
+    return record
+
+
+def _first_readable(image_set: ImageSet, record: Json) -> str | None:
+    """The first image that was left out for a reason that may go, and can be read now."""
+    settings = (int(record["plan"]["size"]), str(record["plan"]["fit"]), record["bad_images"] == "tolerate")
+    for each in record["left_out"]:
+        path, reason = (each["path"], each["reason"]) if isinstance(each, dict) else (image_set.paths[each[0]], each[1])
+        if reason in RETRIED and _decode_one(image_set.source, path, *settings).pixels is not None:
+            return str(path)
+    return None
+
+
+def _begin(folder: Path, image_set: ImageSet, plan: Json, bad_images: str, force: bool, missing: int) -> _State:
+    """Where to go on; refuses a folder of other files, and one of another prepare unless forced. Deletes nothing."""
+    finished, unfinished = read_record(folder / META), _unfinished(folder)
+    ours = (LOCK, PROGRESS + ".tmp") + ((LEFT_OUT,) if read_record(folder / LEFT_OUT) else ())
+    others = sorted(each.name for each in folder.iterdir() if each.name not in ours)
+    if others and not (finished or read_record(folder / PROGRESS)):
         raise ValueError(
             f"{folder} must be empty or of an earlier prepare, it holds {others[0]!r} ({len(others)} in all). Choose another."
         )
-    begun = finished or (unfinished and unfinished["processed"])  # one that has decoded nothing yet is nothing to protect
-    differences = _differences(record, plan, bad_images) if record and begun else []
-    if differences and not force:
+    if finished and unfinished and _differences(unfinished, plan, bad_images):
+        unfinished = None  # what there is to protect is the whole set
+    record = unfinished or finished
+    if force or record is None:
+        return _State(plan, bad_images)
+    differences = _differences(record, plan, bad_images)
+    if not differences and record is finished and (path := _first_readable(image_set, finished)) is not None:
+        differences = [f"{path!r} was left out and can be read now"]
+    if differences and missing:
+        differences.append(f"{missing:,} of the image files are missing now")
+    if differences:
         raise ValueError(
             f"{folder} holds {'a set' if finished else 'an interrupted prepare'} of other sources or settings: "
             f"{'; '.join(differences)}. Choose another folder, or make it anew with force=True (--force)."
         )
-    if unfinished and begun and not (finished or force):
-        left_out = [(int(i), str(reason)) for i, reason in unfinished["left_out"]]
-        state = _State(plan, bad_images, unfinished["processed"], left_out, unfinished["truncated"])
-        if (folder / IMAGES).exists():  # killed between the last two renames
-            (folder / IMAGES).replace(folder / PART)
-        if (folder / PART).exists() and (folder / PART).stat().st_size >= state.file_bytes:
-            return state
-    state = _State(plan, bad_images)
-    write_json(folder / PROGRESS, state.record())  # before the rest goes: the folder stays one of ours at every moment
-    _remove(folder)
+    left_out = [(int(i), str(reason)) for i, reason in record["left_out"]]
+    state = _State(plan, bad_images, record["processed"], left_out, record["truncated"])
+    state.cut(state.processed)
+    if not finished and (folder / IMAGES).exists() and not (folder / PART).exists():  # killed between the last two renames
+        (folder / IMAGES).replace(folder / PART)
+    if not (folder / PART).exists() or (folder / PART).stat().st_size < state.file_bytes:
+        return _State(plan, bad_images)
+    if (path := _first_readable(image_set, state.record())) is not None:
+        state.cut(next(i for i, _ in state.left_out if image_set.paths[i] == path))
     return state
 
 
-def _remove(folder: Path) -> None:
-    for name in (META, IMAGES, PART, LABELS, PATHS, PATHS + ".tmp", META + ".tmp"):  # meta first: the rest is not whole
+def _remove_set(folder: Path) -> None:
+    for name in (META, IMAGES, LABELS, PATHS, PATHS + ".tmp", META + ".tmp"):  # meta first: the rest is not whole
         (folder / name).unlink(missing_ok=True)
 
 
-def _check_space(folder: Path, state: _State) -> None:
-    missing = HEADER + state.plan["images"] * state.row_bytes - state.file_bytes
+def _check_space(folder: Path, state: _State) -> bool:
+    """Whether the old set must go before the new one is made; an error if the disk has no room even then."""
+    missing = HEADER + int(state.plan["images"]) * state.row_bytes - state.file_bytes
     needed, free = missing + 2**20 + 300 * int(state.plan["images"]), shutil.disk_usage(folder).free  # the lists take a little
-    if free < needed:
+    free += max(0, _length(folder / PART) - state.file_bytes)  # is cut off
+    old = sum(_length(folder / name) for name in (IMAGES, LABELS, PATHS))
+    if free + old < needed:
         raise OSError(
-            f"the disk of {folder} must have {_gigabytes(needed)} free, it has {_gigabytes(free)}. "
+            f"the disk of {folder} must have {_gigabytes(needed)} free, it has {_gigabytes(free + old)}. "
             "Make room, or choose a smaller size."
         )
+    return free < needed
 
 
-def _decode_rest(image_set: ImageSet, folder: Path, state: _State, workers: int, progress: bool) -> None:
-    """Decode from where the state is, append row by row in the order of the images, and let the state follow the disk."""
+def _length(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def _decode_rest(image_set: ImageSet, folder: Path, state: _State, there: list[bool], workers: int, progress: bool) -> None:
+    """Decode from where the state is, append row by row in the order of the images, and let the state follow the disk.
+
+    ``there`` says which images had a fingerprint: one of those that is missing now went away with its source.
+    """
     n, settings = len(image_set), (int(state.plan["size"]), str(state.plan["fit"]), state.bad_images == "tolerate")
     ahead = 8 * workers  # so many images may be decoded before their turn comes to be written: memory stays bounded
     numbers = iter(range(state.processed, n))
@@ -250,11 +320,13 @@ def _decode_rest(image_set: ImageSet, folder: Path, state: _State, workers: int,
     try:
         os.ftruncate(fd, state.file_bytes)  # rows beyond what is known to be on the disk are made again
         os.lseek(fd, 0, os.SEEK_END)
-        with Bar(n, state.processed, progress) as bar:
+        with Bar("prepare", n, state.processed, progress) as bar:
             while state.processed < n:
                 while len(waiting) < ahead and (i := next(numbers, None)) is not None:
                     waiting.append(pool.submit(_decode_one, image_set.source, image_set.paths[i], *settings))
-                pixels, reason = waiting.popleft().result()
+                pixels, reason, source_failed = waiting.popleft().result()
+                if source_failed or (reason == "missing" and there[state.processed]):
+                    raise _SourceGoneError(image_set.paths[state.processed], reason)
                 if pixels is None:
                     _refuse(image_set, state, reason)
                 else:
@@ -268,8 +340,8 @@ def _decode_rest(image_set: ImageSet, folder: Path, state: _State, workers: int,
                         flushed.result()
                     flushed = flusher.submit(_flush, fd, folder, state.record())
                     last_flush = time.monotonic()
-    except OSError:
-        disk_failed = True
+    except OSError as error:
+        disk_failed = not isinstance(error, _SourceGoneError)
         raise
     finally:
         try:
@@ -283,31 +355,53 @@ def _decode_rest(image_set: ImageSet, folder: Path, state: _State, workers: int,
             os.close(fd)
 
 
-_Decoded = tuple[NDArray[np.uint8] | None, str]  # pixels, or none and the reason; both for one that is kept by tolerance
+class _Decoded(NamedTuple):
+    """Pixels, or none and the reason; both for one that is kept by tolerance."""
+
+    pixels: NDArray[np.uint8] | None
+    reason: str = ""
+    source_failed: bool = False
 
 
 def _decode_one(source: Source, path: str, size: int, fit: str, tolerate: bool) -> _Decoded:
     try:
-        return decode(source, path, size, fit), ""
+        return _Decoded(decode(source, path, size, fit))
     except ImageError as error:
         if not (tolerate and str(error) == "truncated"):
-            return None, str(error)
+            return _Decoded(None, str(error), isinstance(error, SourceError))
     try:
-        return decode(source, path, size, fit, tolerate_truncated=True), "truncated"
+        return _Decoded(decode(source, path, size, fit, tolerate_truncated=True), "truncated")
     except ImageError as error:
-        return None, str(error)
+        return _Decoded(None, str(error), isinstance(error, SourceError))
 
 
 def _refuse(image_set: ImageSet, state: _State, reason: str) -> None:
-    path, n = image_set.paths[state.processed], len(image_set)
+    path = image_set.paths[state.processed]
     if state.bad_images == "stop":
         raise ValueError(f"every image must be readable, {path!r} is not: {reason}. Mend it, or pass bad_images='list'.")
-    if 2 * (len(state.left_out) + 1) > n:
-        raise _HopelessError(
-            f"at least half of the images must be readable, {len(state.left_out) + 1:,} of {n:,} are not; "
-            f"the last is {path!r}: {reason}. Check the data set with liftedstruct doctor."
-        )
     state.left_out.append((state.processed, reason))
+
+
+def _check_enough(image_set: ImageSet, folder: Path, state: _State) -> None:
+    """Give up if most images are unreadable: list them all, and leave nothing to go on from."""
+    n, bad = len(image_set), len(state.left_out)
+    if 2 * bad <= n:
+        return
+    record = {"format": "liftedstruct packed", "version": VERSION, "left_out": _listed(image_set, state)}
+    write_json(folder / LEFT_OUT, record)
+    if not (folder / META).exists():
+        _remove_set(folder)
+    (folder / PART).unlink()
+    (folder / PROGRESS).unlink()
+    i, reason = state.left_out[0]
+    raise ValueError(
+        f"at least half of the images must be readable, {bad:,} of {n:,} are not; the first is {image_set.paths[i]!r}: "
+        f"{reason}. See them all in {folder / LEFT_OUT}, and check the data set with liftedstruct doctor."
+    )
+
+
+def _listed(image_set: ImageSet, state: _State) -> list[dict[str, str]]:
+    return [{"path": image_set.paths[i], "reason": reason} for i, reason in state.left_out]
 
 
 def _append(fd: int, pixels: NDArray[np.uint8]) -> None:
@@ -327,6 +421,8 @@ def _finish(image_set: ImageSet, folder: Path, state: _State) -> None:
     kept = np.ones(len(image_set), bool)
     kept[[i for i, _ in state.left_out]] = False
     n, size = int(kept.sum()), int(state.plan["size"])
+    (folder / META).unlink(missing_ok=True)  # of the old set, which goes now
+    sync_folder(folder)
     with (folder / PART).open("r+b") as file:
         file.write(npy_header(n, size))
         file.flush()
@@ -340,15 +436,18 @@ def _finish(image_set: ImageSet, folder: Path, state: _State) -> None:
     sync_folder(folder)
     meta = state.record() | {
         "checksum": _digest(state.plan),
+        "checksum_of": CHECKSUM_OF,
         "n": n,
         "root": str(image_set.root),
         "class_names": image_set.class_names,
         "super_classes": image_set.super_classes,
         "test_classes": image_set.test_classes.tolist(),
         "validation_classes": image_set.validation_classes.tolist(),
-        "left_out": [{"path": image_set.paths[i], "reason": reason} for i, reason in state.left_out],
+        "left_out": _listed(image_set, state),
         "truncated": [image_set.paths[i] for i in state.truncated],
     }
+    for name in (LEFT_OUT, LEFT_OUT + ".tmp"):
+        (folder / name).unlink(missing_ok=True)
     write_json(folder / META, meta)
     (folder / PROGRESS).unlink()
 

@@ -3,10 +3,7 @@
 import json
 import os
 import shutil
-import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -15,14 +12,16 @@ from PIL import Image
 
 from liftedstruct.checks import check_count, pick
 from liftedstruct.images.image_set import ImageSet
+from liftedstruct.images.readers import PRODUCTS_RECORD
 from liftedstruct.images.sources import FolderSource
 from liftedstruct.products.product_set import class_sizes, path_of, product_images
 from liftedstruct.products.scene import RENDERER_VERSION, render
+from liftedstruct.progress import Bar
 
 __all__ = ["FORMATS", "write_products"]
 
 FORMATS: dict[str, dict[str, int]] = {"jpg": {"quality": 92}, "png": {"compress_level": 4}, "webp": {"quality": 90}}
-SETTINGS = "products.json"  # says of a folder that it is ours, and what is in it
+SETTINGS = PRODUCTS_RECORD  # says of a folder that it is ours, and what is in it
 
 
 def write_products(
@@ -36,6 +35,7 @@ def write_products(
     """Write ``<category>/<class>/<k>.<format>`` below ``folder`` with all cores, and return the set of these files.
 
     A file appears whole or not at all, and one that is there is kept: an interrupted call is gone on with by calling again.
+    Beside them is ``products.json``, from which ``read_images(folder)`` has the same set.
     """
     folder = Path(folder)
     sizes = class_sizes(classes, images, seed)
@@ -44,7 +44,10 @@ def write_products(
     settings = {
         "renderer": RENDERER_VERSION, "classes": classes, "images": images, "size": size, "seed": seed, "format": format,
     }  # fmt: skip
-    _claim(folder, settings)
+    rendered = product_images(classes, images, size, seed)
+    paths = tuple(f"{path.removesuffix('.png')}.{format}" for path in rendered.paths)
+    written = replace(rendered, root=folder, source=FolderSource(folder), paths=paths)
+    _claim(folder, settings, written)
     missing: dict[int, list[int]] = {}
     for product, n in enumerate(sizes):
         for k in range(n):
@@ -69,37 +72,52 @@ def write_products(
         _check_space(folder, total, total * sum(map(len, sample)) / len(sample))
     workers = ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
     try:
-        with _progress(total) as advance:
+        with Bar("render", total) as bar:
             for job in as_completed([workers.submit(write_class, product) for product in missing]):
-                advance(job.result())
+                bar.advance(job.result())
     finally:
         workers.shutdown(cancel_futures=True)
-    rendered = product_images(classes, images, size, seed)
-    paths = tuple(f"{path.removesuffix('.png')}.{format}" for path in rendered.paths)
-    return replace(rendered, root=folder, source=FolderSource(folder), paths=paths)
+    return written
 
 
-def _claim(folder: Path, settings: dict[str, int | str | None]) -> None:
+def _claim(folder: Path, settings: dict[str, int | str | None], written: ImageSet) -> None:
     """Make the folder ours, or raise if it is somebody else's or holds other products."""
     mark = folder / SETTINGS
+    record = (json.dumps({**settings, "products": _listed(written)}) + "\n").encode()
+    part = _part(mark)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"the folder for products must be a folder, got the file {folder}. Pass another path.")
     if mark.is_file():
         try:
             found = json.loads(mark.read_text())
-        except ValueError:
+            found = {key: value for key, value in found.items() if key != "products"}
+        except (ValueError, AttributeError):
             found = None
         if found != settings:
             raise ValueError(
                 f"{folder} must be empty or hold products of these settings, got {found}. "
                 f"Pass the same settings, or another folder."
             )
-    elif folder.is_dir() and any(folder.iterdir()):
-        names = ", ".join(sorted(path.name for path in folder.iterdir())[:3])
+        if mark.read_bytes() != record:
+            _write(mark, record)
+    elif folder.is_dir() and (inside := sorted(path.name for path in folder.iterdir() if path != part)):
+        names = ", ".join(inside[:3])
         raise ValueError(f"{folder} must be empty or hold products written before, it holds {names}. Pass another folder.")
     else:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(mark, (json.dumps(settings) + "\n").encode())
+        _write(mark, record)
+
+
+def _listed(written: ImageSet) -> list[dict[str, str | list[str]]]:
+    """Each class with its part of the split and its files."""
+    files: list[list[str]] = [[] for _ in written.class_names]
+    for path, label in zip(written.paths, written.labels.tolist(), strict=True):
+        files[label].append(path)
+    test = set(written.test_classes.tolist())
+    return [
+        {"name": name, "super_class": super_class, "split": "test" if i in test else "train", "files": files[i]}
+        for i, (name, super_class) in enumerate(zip(written.class_names, written.super_classes, strict=True))
+    ]
 
 
 def _check_space(folder: Path, files: int, size: float) -> None:
@@ -113,29 +131,10 @@ def _check_space(folder: Path, files: int, size: float) -> None:
 
 def _write(file: Path, content: bytes) -> None:
     """All of the file or nothing; the temporary name is always the same, so that a kill leaves nothing behind for long."""
-    part = file.with_name(f".{file.name}.part")
+    part = _part(file)
     part.write_bytes(content)
     os.replace(part, file)  # noqa: PTH105
 
 
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, else ten lines, both on the error stream."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("rendering"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True)) as bar:
-            task = bar.add_task("rendering", total=total)
-            yield lambda n: bar.advance(task, n)
-        return
-    done = 0
-
-    def advance(n: int) -> None:
-        nonlocal done
-        before, done = done, done + n
-        if 10 * done // total > 10 * before // total:
-            print(f"rendered {done:,} of {total:,} images", file=sys.stderr, flush=True)
-
-    yield advance
+def _part(file: Path) -> Path:
+    return file.with_name(f".{file.name}.part")

@@ -1,4 +1,4 @@
-"""How far a long piece of work is."""
+"""How far a long piece of work is: on a terminal, in a log, or nowhere."""
 
 import sys
 import time
@@ -7,13 +7,20 @@ __all__ = ["Bar", "say"]
 
 
 class Bar:
-    """How far it is: a bar on a terminal, a line every few seconds elsewhere, nothing if not wanted."""
+    """A bar with an estimate on a terminal, a line every few seconds elsewhere, nothing if not wanted; all on stderr.
 
-    def __init__(self, total: int, done: int, wanted: bool) -> None:
+    Args:
+        verb: what is being done, such as "prepare".
+        total: how many images there are.
+        done: how many of them were done before.
+        wanted: whether to show anything.
+    """
+
+    def __init__(self, verb: str, total: int, done: int = 0, wanted: bool = True) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self.total, self.first, self.done = total, done, done
+        self.verb, self.total, self.first, self.done = verb, total, done, done
         self.start = self.last = time.monotonic()
         self.rich: Progress | None = None
         self.plain = wanted
@@ -26,8 +33,8 @@ class Bar:
                 TextColumn("images, {task.fields[rate]:.0f}/s,"),
                 TimeRemainingColumn(),
             )
-            self.rich = Progress(TextColumn("prepare"), *columns, TextColumn("left"), console=console)
-            self.task = self.rich.add_task("prepare", total=total, completed=done, rate=0.0)
+            self.rich = Progress(TextColumn(verb), *columns, TextColumn("left"), console=console)
+            self.task = self.rich.add_task(verb, total=total, completed=done, rate=0.0)
 
     def __enter__(self) -> "Bar":
         if self.rich:
@@ -43,8 +50,9 @@ class Bar:
         elif self.plain and self.done > self.first:
             self._show_line()
 
-    def advance(self) -> None:
-        self.done += 1
+    def advance(self, images: int = 1) -> None:
+        """So many images more are done."""
+        self.done += images
         now = time.monotonic()
         if self.rich and now - self.last > 0.1:
             self.last = now
@@ -63,7 +71,7 @@ class Bar:
     def _show_line(self) -> None:
         rate = self._rate()
         left = f", {(self.total - self.done) / rate:.0f} s left" if self.done < self.total else ""
-        say(f"prepare: {self.done:,} of {self.total:,} images, {rate:.0f}/s{left}")
+        say(f"{self.verb}: {self.done:,} of {self.total:,} images, {rate:.0f}/s{left}")
 
 
 def say(line: str) -> None:
