@@ -12,7 +12,6 @@ which takes them back when it likes.
 
 import argparse
 import multiprocessing
-import platform
 import statistics
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from liftedstruct.decoding import FILTER
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.images.sources import FolderSource
 from liftedstruct.packed import PackedImages, prepare
+from table import Table, processor, status_bytes
 
 WORKERS, BATCH, SIZE, CROP, ROUNDS = 2, 128, 256, 227, 9
 
@@ -46,12 +46,8 @@ def main() -> None:
     if options.memory:
         print(*peak_bytes(PackedImages(options.memory)))
         return
-    lines: list[str] = []
-
-    def say(line: str) -> None:
-        print(line, flush=True)
-        lines.append(line)
-
+    table = Table()
+    say = table.say
     torch.set_num_threads(1)
     jpeg = f"libjpeg{'-turbo' if features.check('libjpeg_turbo') else ''} {features.version('jpg')}"
     say(f"{processor()}, pillow {PIL.__version__}, {jpeg}, numpy {np.__version__}")
@@ -60,20 +56,12 @@ def main() -> None:
         image_set = photographs(folder / "photographs", options.images)
         kilobytes = statistics.mean(each.stat().st_size for each in image_set.root.iterdir()) / 1e3
         say(f"{len(image_set)} JPEGs of 500 x 375, {kilobytes:.0f} kB each, to {SIZE} x {SIZE}; medians of {ROUNDS} rounds")
-        bars = measure_prepare(image_set, folder, say)
-        bars += measure_batches(image_set, PackedImages(folder / "packed"), say)
-    say("\nbars")
-    for what, value, bar, more in bars:
-        verdict, limit = "met   " if (value >= bar) == more else "MISSED", "at least" if more else "at most"
-        say(f"  {verdict} {value:8.2f} {what} (bar: {limit} {bar:g})")
-    if options.out:
-        options.out.write_text("\n".join(lines) + "\n")
+        measure_prepare(image_set, folder, table)
+        measure_batches(image_set, PackedImages(folder / "packed"), table)
+    table.finish(options.out)
 
 
-Bar = tuple[str, float, float, bool]  # what, value, bar, whether more is better
-
-
-def measure_prepare(image_set: ImageSet, folder: Path, say: Callable[[str], None]) -> list[Bar]:
+def measure_prepare(image_set: ImageSet, folder: Path, table: Table) -> None:
     """Images per second of prepare and of pillow alone, taken in turns."""
     paths = [str(image_set.root / path) for path in image_set.paths]
     ours: list[float] = []
@@ -88,13 +76,11 @@ def measure_prepare(image_set: ImageSet, folder: Path, say: Callable[[str], None
     again = seconds(lambda: prepare(image_set, folder / "packed", size=SIZE, workers=WORKERS, progress=False))
     n, a, b = len(image_set), statistics.median(ours), statistics.median(bare)
     ratio = statistics.median(x / y for x, y in zip(ours, bare, strict=True))
-    say(f"\nprepare, {WORKERS} threads, to the disk     {n / a:8.0f} images/s")
-    say(f"pillow alone, {WORKERS} processes          {n / b:8.0f} images/s")
-    say(f"prepare again, nothing changed     {1e3 * again:8.1f} ms")
-    return [
-        (f"images/s prepared on {WORKERS} cores", n / a, 250, True),
-        ("times pillow's bare decode-and-resize", ratio, 1.2, False),
-    ]
+    table.say(f"\nprepare, {WORKERS} threads, to the disk     {n / a:8.0f} images/s")
+    table.say(f"pillow alone, {WORKERS} processes          {n / b:8.0f} images/s")
+    table.say(f"prepare again, nothing changed     {1e3 * again:8.1f} ms")
+    table.bar(f"images/s prepared on {WORKERS} cores", n / a, least=250)
+    table.bar("times pillow's bare decode-and-resize", ratio, most=1.2)
 
 
 def decode_bare(path: str) -> int:
@@ -118,7 +104,7 @@ class UsualDataset(torch.utils.data.Dataset[Tensor]):
         return torch.from_numpy(np.array(image))
 
 
-def measure_batches(image_set: ImageSet, packed: PackedImages, say: Callable[[str], None]) -> list[Bar]:
+def measure_batches(image_set: ImageSet, packed: PackedImages, table: Table) -> None:
     """Milliseconds per batch of crops from the map and from the JPEGs, and the memory that many batches take."""
     usual, rng = UsualDataset([str(image_set.root / path) for path in image_set.paths]), np.random.default_rng(0)
     out = np.empty((BATCH, CROP, CROP, 3), np.uint8)
@@ -142,26 +128,24 @@ def measure_batches(image_set: ImageSet, packed: PackedImages, say: Callable[[st
         for name, method in methods.items():
             method()
             times[name] += [seconds(method) for _ in range(1 if method is stack else 8)]
-    say(f"\n{BATCH} random crops of {CROP}, mirrored by chance, one thread")
+    table.say(f"\n{BATCH} random crops of {CROP}, mirrored by chance, one thread")
     for name, each in times.items():
-        say(f"{name:<28} {1e3 * statistics.median(each):14.2f} ms {BATCH / statistics.median(each):10.0f} images/s")
+        table.say(f"{name:<28} {1e3 * statistics.median(each):14.2f} ms {BATCH / statistics.median(each):10.0f} images/s")
     faster = statistics.median(times["from the JPEGs"]) / statistics.median(times["from the map, uint8"])
     child = subprocess.run([sys.executable, __file__, "--memory", str(packed.folder)], capture_output=True, check=True)
     grown, batch = map(int, child.stdout.split())
-    say(f"memory beyond the process's own over 300 batches: {grown / 1e6:.0f} MB, one batch has {batch / 1e6:.0f} MB")
-    return [
-        ("times faster than decoding on each read", faster, 20, True),
-        ("batches of memory while reading 300 of them", grown / batch, 3, False),
-    ]
+    table.say(f"memory beyond the process's own over 300 batches: {grown / 1e6:.0f} MB, one batch has {batch / 1e6:.0f} MB")
+    table.bar("times faster than decoding on each read", faster, least=20)
+    table.bar("batches of memory while reading 300 of them", grown / batch, most=3)
 
 
 def peak_bytes(packed: PackedImages) -> tuple[int, int]:
     """What reading 300 batches adds to the anonymous memory at its highest, and the size of a batch."""
     rng = np.random.default_rng(0)
-    before = peak = anonymous_bytes()
+    before = peak = status_bytes("RssAnon")
     for _ in range(300):
         batch = packed.random_crops(rng.integers(0, len(packed), BATCH), CROP, rng=rng)
-        peak = max(peak, anonymous_bytes())
+        peak = max(peak, status_bytes("RssAnon"))
     return peak - before, batch.nbytes
 
 
@@ -185,16 +169,6 @@ def seconds(method: Callable[[], object]) -> float:
     begin = time.perf_counter()
     method()
     return time.perf_counter() - begin
-
-
-def anonymous_bytes() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-
-
-def processor() -> str:
-    names = [line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()}, {len(names)} cores"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ anything on a shared machine. Memory is the peak resident size of a process of i
 """
 
 import argparse
-import platform
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from liftedstruct import lifted_struct_loss
 from liftedstruct.losses.lifted_struct import lifted_struct_loss_plain
+from table import Table, processor, status_bytes
 
 DIMENSIONS = 512
 ROUNDS = 7
@@ -39,15 +39,10 @@ def main() -> None:
     if options.memory:
         print(*peak_bytes(options.memory))
         return
-    lines: list[str] = []
-
-    def say(line: str) -> None:
-        print(line, flush=True)
-        lines.append(line)
-
+    table = Table()
+    say = table.say
     say(f"{processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}, float32, d = {DIMENSIONS}")
     say("milliseconds for one forward and backward pass, median")
-    bars: list[tuple[str, float, float, bool]] = []
     for k in (2, 4):
         say(f"\nk = {k} images per class")
         say(f"{'m':>6} {'ours':>9} {'plain':>9} {'peer':>9} {'bare':>9} {'peer/ours':>10} {'plain/ours':>10} {'ours/bare':>10}")
@@ -59,23 +54,20 @@ def main() -> None:
                 f"{versus} {plain / ours:10.2f} {ours / bare:10.2f}"
             )
             if k == 4 and m in (128, 256):
-                bars.append((f"times faster than the peer at m = {m}, k = 4", peer / ours, {128: 80, 256: 300}[m], True))
+                table.bar(f"times faster than the peer at m = {m}, k = 4", peer / ours, least={128: 80, 256: 300}[m])
             if m >= 1024:
-                bars.append((f"times the bare matrix products at m = {m}, k = {k}", ours / bare, 1.8, False))
+                table.bar(f"times the bare matrix products at m = {m}, k = {k}", ours / bare, most=1.8)
     say("\npeak memory beyond the process's own")
     for m in (4096, 16384):
         child = subprocess.run([sys.executable, __file__, "--memory", str(m)], capture_output=True, check=True)
         peak, seconds = map(float, child.stdout.split())
         how = "one matrix" if m == 4096 else "block by block"
         say(f"{m:6} {peak / 1e6:9.0f} MB, {peak / (4 * m * m):.2f} matrices of m x m float32 ({how}, {seconds:.1f} s)")
-        value, bar = (peak / (4 * m * m), 6.0) if m == 4096 else (peak / 1e9, 2.0)
-        bars.append((f"{'matrices' if m == 4096 else 'GB'} at m = {m}", value, bar, False))
-    say("\nbars")
-    for name, value, bar, more in bars:
-        verdict, limit = "met   " if (value >= bar) == more else "MISSED", "at least" if more else "at most"
-        say(f"  {verdict} {value:8.2f} {name} (bar: {limit} {bar:g})")
-    if options.out:
-        options.out.write_text("\n".join(lines) + "\n")
+        if m == 4096:
+            table.bar(f"matrices at m = {m}", peak / (4 * m * m), most=6)
+        else:
+            table.bar(f"GB at m = {m}", peak / 1e9, most=2)
+    table.finish(options.out)
 
 
 def example(m: int, k: int) -> tuple[Tensor, Tensor]:
@@ -130,19 +122,9 @@ def peak_bytes(m: int) -> tuple[int, float]:
     return status_bytes("VmHWM") - before, time.perf_counter() - begin
 
 
-def status_bytes(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
-
-
 def available_bytes() -> int:
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-
-
-def processor() -> str:
-    names = [line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()}, {len(names)} cores"
 
 
 if __name__ == "__main__":

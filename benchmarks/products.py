@@ -10,7 +10,6 @@ its packages are installed, and histograms of colour, which must not do.
 
 import argparse
 import io
-import platform
 import statistics
 import tempfile
 import time
@@ -28,6 +27,7 @@ from torch import Tensor
 from liftedstruct.images import ImageSet
 from liftedstruct.products import RENDERER_VERSION, product_images, render, write_products
 from liftedstruct.products.scene import model
+from table import Table, processor
 
 ROUNDS = 5
 CLASSES = 40  # a round
@@ -37,12 +37,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="also write the table here")
     options = parser.parse_args()
-    lines: list[str] = []
-
-    def say(line: str) -> None:
-        print(line, flush=True)
-        lines.append(line)
-
+    table = Table()
+    say = table.say
     say(f"{processor()}, numba {numba.__version__}, pillow {PIL.__version__}, renderer {RENDERER_VERSION}")
     say("\nimages per second, median (lowest to highest)")
     rates = measure()
@@ -58,7 +54,7 @@ def main() -> None:
     everything = product_images(22_634)
     listing = time.perf_counter() - begin
     say(f"\n{len(everything):,} images of 22,634 classes listed in {listing:.2f} s")
-    bars = [("images/s rendered at 128 px on two threads", rendered, 150.0, float("inf"))]
+    table.bar("images/s rendered at 128 px on two threads", rendered, least=150)
     images = product_images(1000)
     pictures = torch.from_numpy(pixels(images))
     labels = torch.from_numpy(images.labels[images.test])
@@ -74,13 +70,8 @@ def main() -> None:
     else:
         value = recall_at_1(features, labels)
         say(f"{value:8.1f}  EfficientNet-Lite0, ImageNet, untrained on products")
-        bars.append(("% Recall@1 of the untrained trunk", value, 30.0, 70.0))
-    say("\nbars")
-    for name, value, low, high in bars:
-        limit = f"at least {low:g}" if high == float("inf") else f"{low:g} to {high:g}"
-        say(f"  {'met   ' if low <= value <= high else 'MISSED'} {value:8.1f} {name} (bar: {limit})")
-    if options.out:
-        options.out.write_text("\n".join(lines) + "\n")
+        table.bar("% Recall@1 of the untrained trunk", value, least=30, most=70)
+    table.finish(options.out)
 
 
 def measure() -> dict[str, list[float]]:
@@ -155,11 +146,6 @@ def recall_at_1(X: Tensor, labels: Tensor) -> float:
     """Percent of images whose nearest other image is of their class."""
     D = torch.cdist(X, X).fill_diagonal_(torch.inf)
     return 100 * float((labels[D.argmin(dim=1)] == labels).float().mean())
-
-
-def processor() -> str:
-    names = [line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()}, {len(names)} cores"
 
 
 if __name__ == "__main__":

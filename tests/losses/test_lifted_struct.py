@@ -348,9 +348,11 @@ def test_torch_compile_of_transposed_embeddings_and_of_any_size(loss: Loss) -> N
     )
 
 
-@pytest.mark.parametrize("device", [name for name in ("cuda", "mps") if getattr(torch, name).is_available()] or ["cpu"])
+@pytest.mark.parametrize("device", ["cuda", "mps"])
 @pytest.mark.parametrize("loss", [lifted_struct_loss, structured_hinge_loss])
 def test_devices(loss: Loss, device: str) -> None:
+    if not getattr(torch, device).is_available():
+        pytest.skip(f"there is no {device} here: the loss is not tested on it")
     X, y = batch(64, 16, 10, dtype=torch.float32)
     expected, expected_gradient = value_and_gradient(loss, X, y)
     value, gradient = value_and_gradient(loss, X.detach().to(device).requires_grad_(), y)
