@@ -1,0 +1,148 @@
+"""What training costs beside the network itself: a step, and the memory of big batches. Part of ``benchmarks/training.py``.
+
+The bare pass is the trunk's forward and backward on pixels that are scaled already, and nothing else. It takes turns with whole
+steps of the training loop (batch, crops, scaling, head, loss, clipping, optimizer, log) on the same pixels. Memory is the peak
+resident size of a process of its own.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from liftedstruct.embedder import Embedder
+from liftedstruct.losses import lifted_struct_loss
+from liftedstruct.memory import keep_memory
+from liftedstruct.packed import PackedImages, prepare
+from liftedstruct.products import product_images
+from liftedstruct.training import TrainConfig
+from liftedstruct.training.caching import batch_gradient
+from liftedstruct.training.loop import Training
+from liftedstruct.training.optimizers import training_mode
+from liftedstruct.training.run_folder import RunFolder
+from liftedstruct.training.sources import Batch
+from liftedstruct.trunks import DEFAULT_TRUNK, Trunk, make_trunk
+from table import Table, status_bytes
+
+__all__ = ["measure_caching", "measure_step"]
+
+ROUNDS = 10
+CROP, CHUNK, SMALL_CROP = 224, 32, 64
+
+
+class TimedTraining(Training):
+    """Training in turns with the bare pass."""
+
+    def prepare_bare(self) -> None:
+        self.steps: list[float] = []
+        self.bares: list[float] = []
+        self.begin = time.perf_counter()
+
+    def _take_step(self, batch: Batch) -> None:
+        super()._take_step(batch)
+        self.steps.append(time.perf_counter() - self.begin)  # with what the loop did since the last bare pass
+        self.optimizer.zero_grad()
+        trunk = self.embedder.trunk
+        scaled, gradient = trunk.scale(batch.inputs), torch.ones(len(batch.inputs), trunk.width)
+        begin = time.perf_counter()
+        trunk(scaled).backward(gradient)
+        self.bares.append(time.perf_counter() - begin)
+        self.begin = time.perf_counter()
+
+
+def measure_step(table: Table, m: int = 64) -> None:
+    """A whole training step beside the bare pass."""
+    keep_memory()
+    with tempfile.TemporaryDirectory() as folder:
+        image_set = product_images(64, 4, size=64)
+        packed = prepare(image_set, Path(folder) / "data", size=256, progress=False)
+        config = TrainConfig(
+            str(packed.folder), str(Path(folder) / "run"), batch_size=m, crop=CROP, steps=ROUNDS + 2,
+            batches="balanced", validate_every=0, checkpoint_minutes=60, log_every=5, clip=1.0,
+        )  # fmt: skip
+        training = timed(config, packed)
+    ratios = [step / bare for step, bare in zip(training.steps[2:], training.bares[2:], strict=True)]  # two to warm up
+    step, bare = statistics.median(training.steps[2:]), statistics.median(training.bares[2:])
+    table.say(f"{config.trunk}, {m} images of {CROP} px: step {step:.3f} s, bare forward and backward {bare:.3f} s (medians)")
+    table.bar("times the bare forward and backward, a training step", statistics.median(ratios), most=1.05)
+
+
+def timed(config: TrainConfig, packed: PackedImages) -> TimedTraining:
+    embedder = Embedder(settled_trunk(config.trunk), config.dim, crop=config.crop)
+    folder = RunFolder(config.out)
+    with folder.locked():
+        training = TimedTraining(config, folder, packed, embedder, False)
+        training.start(None)
+        training.prepare_bare()
+        training.run()
+    return training
+
+
+@torch.no_grad()
+def settled_trunk(name: str = DEFAULT_TRUNK) -> Trunk:
+    """Random weights, which are as fast as others, and batch norms with the statistics of what they see."""
+    torch.manual_seed(0)
+    trunk = make_trunk(name, pretrained=False)
+    for module in trunk.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 1.0
+    trunk.train()(trunk.scale(torch.randint(256, (CHUNK, SMALL_CROP, SMALL_CROP, 3), dtype=torch.uint8)))
+    return trunk.eval()
+
+
+def measure_caching(table: Table) -> None:
+    """Gradient caching of 512 images beside a plain batch of 64: memory, and the gradient itself."""
+    peaks = {}
+    for m, chunk in ((64, 0), (512, CHUNK)):
+        child = subprocess.run([sys.executable, __file__, "--memory", str(m), str(chunk)], capture_output=True, check=True)
+        peak, own = map(float, child.stdout.split())
+        peaks[m] = peak
+        how = f"in chunks of {chunk}" if chunk else "at once"
+        table.say(f"m = {m:3} {how}: peak {peak / 1e6:,.0f} MB ({own / 1e6:,.0f} MB before)")
+    table.bar("of the memory of a plain batch of 64, gradient caching of 512", peaks[512] / peaks[64], most=1)
+    table.bar("difference of the gradients over the largest, m = 512, times 1e5", 1e5 * difference(512, CHUNK), most=1)
+
+
+def example(m: int, crop: int) -> tuple[Embedder, Tensor, Tensor]:
+    embedder = Embedder(settled_trunk(), 64, crop=crop)
+    training_mode(embedder, freeze_statistics=True)
+    return embedder, torch.randint(256, (m, crop, crop, 3), dtype=torch.uint8), torch.arange(m) // 2
+
+
+def peak_bytes(m: int, chunk: int) -> tuple[int, int]:
+    """The resident size at its highest, and before the gradient."""
+    keep_memory()
+    embedder, pixels, labels = example(m, CROP)
+    before = status_bytes("VmRSS")
+    batch_gradient(embedder, pixels, lambda X: lifted_struct_loss(X, labels), chunk=chunk)
+    return status_bytes("VmHWM"), before
+
+
+def difference(m: int, chunk: int) -> float:
+    """Largest difference between the gradient in chunks and that of the whole batch, over the largest gradient."""
+    embedder, pixels, labels = example(m, SMALL_CROP)
+    gradients = []
+    for size in (0, chunk):
+        embedder.zero_grad()
+        batch_gradient(embedder, pixels, lambda X: lifted_struct_loss(X, labels), chunk=size)
+        gradients.append(torch.cat([p.grad.flatten() for p in embedder.parameters() if p.grad is not None]))
+    return ((gradients[0] - gradients[1]).abs().max() / gradients[0].abs().max()).item()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--memory", type=int, nargs=2, help=argparse.SUPPRESS)  # what the process of its own runs
+    options = parser.parse_args()
+    if options.memory:
+        print(*peak_bytes(*options.memory))
+    else:
+        whole = Table()
+        measure_step(whole)
+        measure_caching(whole)
+        whole.finish(None)

@@ -1,0 +1,7 @@
+"""Training: settings, heads, optimizers, the exact gradient of big batches, the run's folder, and the loop over all of it."""
+
+from liftedstruct.training.config import TrainConfig, load_config
+from liftedstruct.training.presets import PRESETS
+from liftedstruct.training.runs import Run, resume, train
+
+__all__ = ["PRESETS", "Run", "TrainConfig", "load_config", "resume", "train"]

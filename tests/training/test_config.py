@@ -1,0 +1,135 @@
+import re
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from liftedstruct.training import PRESETS, TrainConfig, load_config
+from liftedstruct.training.config import as_yaml, describe
+
+BASE: dict[str, Any] = {"data": "set", "out": "run"}
+
+
+def test_every_setting_is_described_in_its_order() -> None:
+    described = re.findall(r"^        (\w+): ", TrainConfig.__doc__ or "", flags=re.MULTILINE)
+    assert described == [field.name for field in fields(TrainConfig)]
+    assert describe("lr") == "learning rate."
+    assert describe("nothing") == ""
+
+
+@pytest.mark.parametrize("preset", [None, *PRESETS])
+def test_yaml_round_trip(preset: str | None, tmp_path: Path) -> None:
+    config = load_config(preset=preset, data="set", out="grüße/日本", lr=1e-6, crop=None, freeze="trunk", seed=7)
+    file = tmp_path / "config.yaml"
+    file.write_text(as_yaml(config), encoding="utf-8")
+    assert load_config(file) == config
+    assert load_config(file, lr=0.5) == replace(config, lr=0.5)
+
+
+def test_the_papers_settings() -> None:
+    config = load_config(preset="paper", **BASE)
+    assert (config.trunk, config.optimizer, config.momentum, config.weight_decay) == ("googlenet", "sgd", 0.9, 2e-4)
+    assert (config.lr, config.schedule, config.steps) == (1e-4, "constant", 20_000)
+    assert (config.head_lr, config.head_bias_lr, config.bias_lr, config.head) == (10, 20, 2, "uniform")
+    assert (config.batches, config.batch_size, config.margin, config.crop, config.dropout) == ("pairs", 128, 1.0, 227, 0.4)
+    assert not config.normalize
+
+
+def test_later_settings_win(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("lr: 1e-3\nhead_lr: 5\nsteps: 10\n")  # YAML itself takes 1e-3 for text
+    config = load_config(file, "paper", steps=20, **BASE)
+    assert (config.lr, config.head_lr, config.steps, config.dropout) == (1e-3, 5.0, 20, 0.4)
+    assert isinstance(config.head_lr, float)
+    assert TrainConfig(Path("set"), Path("run")).data == "set"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("learning_rate: 1\n", r"got 'learning_rate'\. There are data, out, trunk, .*, lr, "),
+        ("head_rl: 1\n", r"a\.yaml must hold settings of TrainConfig, got 'head_rl'\. Did you mean 'head_lr'\?"),
+        ("7: 1\n", r"a\.yaml must hold settings of TrainConfig, got 7\. There are"),
+        ("- 1\n", r"a\.yaml must hold settings, such as 'lr: 0\.0002' on a line, got list\."),
+        ("a: [\n", r"a\.yaml must be a YAML file of settings, got: while parsing"),
+        (
+            "lr: !!python/object:os.system {}\n",
+            r"a\.yaml must be a YAML file of settings, got: could not determine a constructor",
+        ),
+        ("lr: fast\n", r"lr must be a number, got 'fast'\. It is the learning rate\."),
+    ],
+)
+def test_bad_files(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        load_config(file, **BASE)
+    assert "\n" not in str(caught.value)
+
+
+def test_absent_file_and_settings() -> None:
+    with pytest.raises(ValueError, match=r"none\.yaml must be a YAML file of settings, there is none\. Check the path"):
+        load_config("none.yaml")
+    with pytest.raises(
+        ValueError, match=r"out must be given, the folder of the run, made if absent\. On the command line: train DATA --out"
+    ):
+        load_config(data="set")
+    with pytest.raises(
+        ValueError, match=r"the settings must hold settings of TrainConfig, got 'step'\. Did you mean 'steps'\?"
+    ):
+        load_config(step=3, **BASE)
+    with pytest.raises(ValueError, match=r"preset must be one of paper, quick, got 'papr'\. Did you mean 'paper'\?"):
+        load_config(preset="papr", **BASE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": "lifted"}, r"loss must be one of .*, got 'lifted'\. Did you mean 'lifted_struct'\?"),
+        ({"batches": "pair"}, r"batches must be one of .*, got 'pair'\. Did you mean 'pairs'\?"),
+        ({"optimizer": "adam"}, r"optimizer must be one of adamw, sgd, got 'adam'\. Did you mean 'adamw'\?"),
+        ({"schedule": "cos"}, r"schedule must be one of constant, cosine, step, got 'cos'\. Did you mean 'cosine'\?"),
+        ({"head": "PCA"}, r"head must be one of orthogonal, pca, uniform, got 'PCA'"),
+        ({"batch_norm": "freeze"}, r"batch_norm must be one of frozen, train, got 'freeze'\. Did you mean 'frozen'\?"),
+        ({"precision": "half"}, r"precision must be one of bfloat16, float16, float32, got 'half'"),
+        (
+            {"loss": "contrastive", "batches": "balanced"},
+            r"the contrastive loss must have its rows laid out as pairs, got batch",
+        ),
+        (
+            {"loss": "triplet", "batches": "mined"},
+            r"the triplet loss must have its rows laid out as triplets, .* Pass batches tr",
+        ),
+        ({"negative": "semi-hard"}, r"negative is of the triplet loss, got 'semi-hard' with lifted_struct\. Pass loss triplet"),
+        ({"steps": 0}, r"steps must be a finite number >= 1, got 0\. It is the training steps"),
+        ({"steps": 1.5}, r"steps must be a whole number, got 1\.5"),
+        ({"steps": True}, r"steps must be a whole number, got True"),
+        ({"normalize": 1}, r"normalize must be true or false, got 1"),
+        ({"lr": -1}, r"lr must be a finite number >= 0, got -1\.0"),
+        ({"lr": float("nan")}, r"lr must be a finite number >= 0, got nan"),
+        ({"momentum": 1.0}, r"momentum must be a number from 0 to below 1, got 1\.0"),
+        ({"mined": 2}, r"mined must be a number from 0 to 1, got 2\.0"),
+        ({"head_scale": 0}, r"head_scale must be a finite number above 0, got 0\.0"),
+        ({"margin": -1}, r"margin must be a finite number >= 0, got -1\.0"),
+        ({"crop": "big"}, r"crop must be a whole number or nothing, got 'big'"),
+        ({"warmup": 9, "steps": 9}, r"warmup must be less than steps, 9, got 9\. Lower it"),
+        ({"freeze": "all"}, r"freeze must be a number of stages or 'trunk', got 'all'"),
+        ({"freeze": "trunk", "dim": 0}, r"a frozen trunk must have a last layer to train, got dim 0"),
+        (
+            {"precision": "bfloat16", "device": "cpu"},
+            r"precision bfloat16 must have a CUDA device, got cpu\. Pass precision fl",
+        ),
+    ],
+)
+def test_bad_settings(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        TrainConfig(**BASE | changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_sensible_combinations() -> None:
+    for batches in ("balanced", "mined", "pairs", "triplets"):
+        for loss in ("lifted_struct", "structured_hinge"):
+            assert TrainConfig(**BASE, loss=loss, batches=batches).batches == batches
+    assert asdict(TrainConfig(**BASE, loss="triplet", negative="semi-hard"))["batches"] is None

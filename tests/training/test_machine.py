@@ -1,0 +1,33 @@
+import os
+
+import pytest
+import torch
+
+from liftedstruct.training.machine import find_device, find_threads, seed_torch
+
+
+def test_threads_are_no_more_than_there_are() -> None:
+    assert 1 <= find_threads() <= min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
+
+
+def test_several_cuda_devices_are_not_ignored(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert find_device(None) == torch.device("cuda:0")
+    assert "4 CUDA devices: a run uses one of them, cuda:0 here." in capsys.readouterr().err
+    assert find_device("cuda:3") == torch.device("cuda:3")  # chosen, so there is nothing to say
+    assert find_device("cpu") == torch.device("cpu")
+    assert not capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"device must be one that this machine has, 4 of CUDA, got 'cuda:4'\. Pass cpu"):
+        find_device("cuda:4")
+    with pytest.raises(ValueError, match=r"device must be cpu, cuda or cuda:N, got 'mps'"):
+        find_device("mps")
+
+
+def test_seeds_of_several_words() -> None:
+    drawn = []
+    for words in ((1, 2), (1, 2), (2, 1), (1, 2, 0, 1)):
+        seed_torch(*words)
+        drawn.append(torch.rand(1).item())
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn)) == 3

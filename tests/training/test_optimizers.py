@@ -1,0 +1,142 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from liftedstruct.embedder import Embedder
+from liftedstruct.training.optimizers import OPTIMIZERS, freeze, gather, group_parameters, rate, spread, training_mode
+from liftedstruct.trunks import Trunk
+
+
+def tiny() -> Embedder:
+    """Convolutions with biases and a batch norm, as no trunk of ours has both."""
+    stages: dict[str, list[nn.Module]] = {
+        "stem": [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()],
+        "middle": [nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)],
+        "end": [nn.Conv2d(8, 6, 1)],
+    }
+    return Embedder(Trunk("tiny", stages, input_size=9, width=6, mean=(127.5,) * 3, least=4), 4)
+
+
+def pixels(n: int = 4) -> Tensor:
+    return torch.randint(256, (n, 9, 9, 3), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "step", "expected"),
+    [
+        ("constant", 0, 0.25),  # four steps up
+        ("constant", 3, 1.0),
+        ("constant", 99, 1.0),
+        ("step", 3, 1.0),
+        ("step", 35, 1.0),  # three equal parts of 96 steps
+        ("step", 36, 0.1),
+        ("step", 67, 0.1),
+        ("step", 68, 0.01),
+        ("cosine", 4, 1.0),
+        ("cosine", 28, (1 + math.sqrt(0.5)) / 2),
+        ("cosine", 52, 0.5),
+        ("cosine", 76, (1 - math.sqrt(0.5)) / 2),
+    ],
+)
+def test_schedules_by_hand(schedule: str, step: int, expected: float) -> None:
+    assert rate(schedule, step, 100, warmup=4) == pytest.approx(expected, rel=1e-12)
+
+
+def test_cosine_ends_near_nothing() -> None:
+    assert 0 < rate("cosine", 99, 100) < 3e-4
+    assert rate("step", 50, 100, decays=1, factor=0.5) == 0.5
+
+
+def test_the_papers_rates_and_decays() -> None:
+    embedder = tiny()
+    groups = group_parameters(embedder, weight_decay=2e-4, head_lr=10, head_bias_lr=20, bias_lr=2)
+    names = {id(parameter): name for name, parameter in embedder.named_parameters()}
+    found = {names[id(p)]: (group["multiplier"], group["weight_decay"]) for group in groups for p in group["params"]}
+    assert found == {
+        "trunk.layers.stem.0.weight": (1, 2e-4),
+        "trunk.layers.stem.0.bias": (2, 0),
+        "trunk.layers.stem.1.weight": (1, 0),
+        "trunk.layers.stem.1.bias": (1, 0),
+        "trunk.layers.middle.0.weight": (1, 2e-4),
+        "trunk.layers.middle.0.bias": (2, 0),
+        "trunk.layers.middle.1.weight": (1, 0),
+        "trunk.layers.middle.1.bias": (1, 0),
+        "trunk.layers.end.0.weight": (1, 2e-4),
+        "trunk.layers.end.0.bias": (2, 0),
+        "linear.weight": (10, 2e-4),
+        "linear.bias": (20, 0),
+    }
+
+
+def test_freezing() -> None:
+    embedder = tiny()
+    freeze(embedder, 2)
+    training_mode(embedder, freeze_statistics=False)
+    trained = {name for name, parameter in embedder.named_parameters() if parameter.requires_grad}
+    assert trained == {"trunk.layers.end.0.weight", "trunk.layers.end.0.bias", "linear.weight", "linear.bias"}
+    before = {name: buffer.clone() for name, buffer in embedder.named_buffers()}
+    embedder(pixels()).sum().backward()
+    assert all((buffer == before[name]).all() for name, buffer in embedder.named_buffers())  # not even its statistics
+    assert embedder.training
+    freeze(embedder, "trunk")
+    assert not any(parameter.requires_grad for parameter in embedder.trunk.parameters())
+    for wrong in (4, -1):
+        with pytest.raises(
+            ValueError, match=rf"freeze must be 0 to 3, the number of stages of tiny \(stem, middle, end\), got {wrong}"
+        ):
+            freeze(tiny(), wrong)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_statistics_of_batch_norms(frozen: bool) -> None:
+    embedder = tiny()
+    training_mode(embedder, freeze_statistics=frozen)
+    mean = embedder.get_buffer("trunk.layers.stem.1.running_mean")
+    before = mean.clone()
+    embedder(pixels()).sum().backward()
+    assert torch.equal(mean, before) == frozen
+    assert embedder.get_parameter("trunk.layers.stem.1.weight").grad is not None  # its scale is trained either way
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_gather_and_spread(name: str) -> None:
+    def step(embedder: Embedder, optimizer: torch.optim.Optimizer) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-2
+        optimizer.zero_grad()
+        embedder(pixels()).square().sum().backward()
+        optimizer.step()
+
+    def make() -> tuple[Embedder, torch.optim.Optimizer]:
+        embedder = tiny().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return embedder, OPTIMIZERS[name](group_parameters(embedder, weight_decay=1e-2), 0.9)
+
+    one, its_optimizer = make()
+    assert not [key for key in gather(one, its_optimizer) if key.startswith("optimizer")]  # nothing before the first step
+    step(one, its_optimizer)
+    saved = {key: tensor.detach().clone().contiguous() for key, tensor in gather(one, its_optimizer).items()}
+    step(one, its_optimizer)
+    other, other_optimizer = make()
+    spread(saved, other, other_optimizer)
+    step(other, other_optimizer)
+    for (key, left), right in zip(gather(one, its_optimizer).items(), gather(other, other_optimizer).values(), strict=True):
+        assert torch.equal(left, right), key
+
+
+def test_one_step_of_sgd_by_hand() -> None:
+    embedder = tiny()
+    optimizer = OPTIMIZERS["sgd"](group_parameters(embedder, weight_decay=0.1, head_lr=10), 0.9)
+    assert isinstance(embedder.linear, nn.Linear)
+    W = embedder.linear.weight.detach().clone()
+    for group in optimizer.param_groups:
+        group["lr"] = 0.01 * group["multiplier"]
+    for parameter in embedder.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    V = 1 + 0.1 * W  # v = g + λ w
+    torch.testing.assert_close(embedder.linear.weight.detach(), W - 0.1 * V)
+    optimizer.step()
+    W2 = W - 0.1 * V
+    torch.testing.assert_close(embedder.linear.weight.detach(), W2 - 0.1 * (0.9 * V + 1 + 0.1 * W2))

@@ -1,0 +1,124 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from liftedstruct.trunks import DEFAULT_TRUNK, TRUNKS, make_trunk
+
+OWN = sorted(TRUNKS)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_every_trunk_promises(name: str) -> None:
+    trunk = make_trunk(name, pretrained=False)
+    assert (trunk.name, trunk.training) == (name, False)
+    listed = [parameter for stage in trunk.stages.values() for module in stage for parameter in module.parameters()]
+    assert {id(parameter) for parameter in listed} == {id(parameter) for parameter in trunk.parameters()}
+    assert len(listed) == len(list(trunk.parameters()))
+    convolution = next(module for module in trunk.modules() if isinstance(module, nn.Conv2d))
+    assert convolution.in_channels == 3  # the stem is first
+    assert convolution in next(iter(trunk.stages.values()))[0].modules()
+    assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
+    pixels = torch.randint(0, 256, (2, trunk.least, trunk.least + 7, 3), dtype=torch.uint8)
+    features = trunk(trunk.scale(pixels))
+    assert features.shape == (2, trunk.width)
+    assert features.dtype == torch.float32
+    features.square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in trunk.parameters())
+    with pytest.raises(ValueError, match=rf"{name} must have images of at least {trunk.least} x {trunk.least} pixels, got"):
+        trunk(torch.randn(1, 3, trunk.least - 1, 64))
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_images_do_not_see_each_other_and_the_mean_is_of_the_last_map(name: str) -> None:
+    torch.manual_seed(0)
+    trunk = make_trunk(name, pretrained=False)
+    x = trunk.scale(torch.randint(0, 256, (3, 64, 64, 3), dtype=torch.uint8))
+    with torch.inference_mode():
+        together, alone = trunk(x), torch.cat([trunk(image[None]) for image in x])
+        maps = x
+        for stage in trunk.stages.values():
+            for module in stage:
+                maps = module(maps)
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(together, maps.flatten(2).mean(dim=2))
+
+
+def test_scaling_by_hand() -> None:
+    pixels = torch.tensor([0, 127, 255], dtype=torch.uint8).view(1, 1, 1, 3).expand(2, 4, 5, 3)
+    lite = make_trunk("efficientnet_lite0", pretrained=False).scale(pixels)
+    assert lite.shape == (2, 3, 4, 5)
+    assert lite.is_contiguous(memory_format=torch.channels_last)
+    assert lite[1, :, 3, 4].tolist() == [-127 / 128, 0, 1]
+    assert make_trunk("googlenet").scale(pixels)[0, :, 0, 0].tolist() == [-123, 10, 151]
+    turned = torch.randint(0, 256, (2, 5, 4, 3), dtype=torch.uint8).transpose(1, 2)  # any layout of the bytes
+    trunk = make_trunk("small")
+    torch.testing.assert_close(trunk.scale(turned), (turned.permute(0, 3, 1, 2).float() - 127.5) / 63.75)
+
+
+@pytest.mark.parametrize("pixels", [torch.zeros(2, 32, 32, 3), torch.zeros(2, 3, 32, 32, dtype=torch.uint8)])
+def test_pixels_of_another_kind(pixels: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match=r"pixels must be uint8 of shape \(b, h, w, 3\), got \w+ of shape \(2, .*Pass crops"):
+        make_trunk("small").scale(pixels)
+
+
+def test_unknown_names() -> None:
+    assert DEFAULT_TRUNK in TRUNKS
+    with pytest.raises(
+        ValueError, match=r"trunk must be one of efficientnet_lite0, .*got 'google_net'\. Did you mean 'googlenet'"
+    ):
+        make_trunk("google_net")
+    with pytest.raises(
+        ValueError, match=r"the package before the colon of a trunk must be one of timm, transformers, got 'tim'"
+    ):
+        make_trunk("tim:resnet18")
+    with pytest.raises(ValueError, match="trunk must be one of"):
+        make_trunk(3)  # type: ignore[arg-type]
+
+
+def test_no_optional_package_is_loaded_unasked() -> None:
+    code = "import liftedstruct.trunks, sys; print(*{'timm', 'transformers', 'torchvision'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(("name", "package"), [("timm:resnet18", "timm"), ("transformers:somewhere", "transformers")])
+def test_absent_packages(monkeypatch: pytest.MonkeyPatch, name: str, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    message = rf"{package} must be installed with all that it needs, .*Run: pip install 'liftedstruct\[{package}\]'"
+    with pytest.raises(ValueError, match=message):
+        make_trunk(name)
+
+
+def test_timm() -> None:
+    pytest.importorskip("timm", reason="the extra 'timm' is not installed", exc_type=ImportError)
+    trunk = make_trunk("timm:resnet18", pretrained=False)
+    assert (trunk.width, trunk.input_size, trunk.describe()) == (512, 224, "timm:resnet18, random weights")
+    assert next(iter(trunk.stages)) == "conv1"
+    with torch.inference_mode():
+        assert trunk(trunk.scale(torch.zeros(2, 64, 48, 3, dtype=torch.uint8))).shape == (2, 512)
+    with pytest.raises(ValueError, match=r"timm must have the model 'resnet_18', it has not"):
+        make_trunk("timm:resnet_18")
+    vit = make_trunk("timm:vit_tiny_patch16_224", pretrained=False)
+    with pytest.raises(ValueError, match=r"must have images that it can take, got 64 x 64: .* Use crops of 224"):
+        vit(torch.zeros(1, 3, 64, 64))
+
+
+def test_transformers(tmp_path: Path) -> None:
+    reason = "the extra 'transformers' is not installed"
+    transformers = pytest.importorskip("transformers", reason=reason, exc_type=ImportError)
+    config = transformers.ViTConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, image_size=64
+    )
+    transformers.ViTModel(config).save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text('{"size": {"height": 64}, "image_mean": [0.5, 0.5, 0.5]}')
+    trunk = make_trunk(f"transformers:{tmp_path}")
+    assert (trunk.width, trunk.input_size) == (32, 64)
+    assert trunk.mean.tolist() == [127.5] * 3
+    with torch.inference_mode():
+        assert trunk(trunk.scale(torch.zeros(2, 64, 64, 3, dtype=torch.uint8))).shape == (2, 32)
+    with pytest.raises(ValueError, match=r"must be a model of transformers with an image processor, got: "):
+        make_trunk(f"transformers:{tmp_path / 'nothing'}")
