@@ -107,7 +107,8 @@ class Messages:
         n, rows = self.similarities.n, self.similarities
         keep, take = np.float32(self.damping), np.float32(1 - self.damping)
         c_old, c_new = np.float32(self.c), np.float32(self.damping * self.c + (1 - self.damping))
-        self.alpha = keep * self.alpha + take * np.minimum(self.u, ZERO)
+        pull: Floats = np.minimum(self.u, ZERO)
+        self.alpha = keep * self.alpha + take * pull
         state = (self.b, self.e, self.e_at, self.e_count, self.alpha, self.f, self.live, self.r_own, self.a_own, self.u)
         _sweep(rows.start, rows.columns, rows.values, rows.tops, self.preferences, *state, c_old, c_new, keep, self.sums)
         total = self.sums.sum(axis=0, dtype=np.float64)[:n].astype(np.float32)  #                 (n,)
