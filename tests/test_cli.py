@@ -4,12 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from liftedstruct import __version__
 from liftedstruct.batches import BATCHES
 from liftedstruct.cli import COMMANDS, main
 from liftedstruct.decoding import FITS
+from liftedstruct.evaluation import Scores
 from liftedstruct.images import READERS
 from liftedstruct.losses import LOSSES
 from liftedstruct.packed import PackedImages
@@ -17,8 +19,13 @@ from liftedstruct.packed import PackedImages
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the pictures that the examples speak of."""
+    """A folder with the pictures and the embeddings that the examples speak of."""
     folder = tmp_path_factory.mktemp("workplace")
+    rng = np.random.default_rng(0)
+    labels = np.arange(120) // 6
+    X = rng.normal(size=(20, 8))[labels] + 0.3 * rng.normal(size=(120, 8))
+    np.savez(folder / "embeddings.npz", embeddings=X, labels=labels, protocol=json.dumps({"trunk": "none at all"}))
+    np.savez(folder / "worse.npz", embeddings=X + rng.normal(size=X.shape), labels=labels)
     assert main(["products", "--out", str(folder / "photos"), "--classes", "20", "--images", "4", "--size", "48"]) == 0
     return folder
 
@@ -128,6 +135,71 @@ def test_doctor(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     read = json.loads(capsys.readouterr().out)
     assert read["n_images"] == 79
     assert not read["serious"]
+
+
+def test_evaluate(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = str(workplace / "embeddings.npz"), tmp_path / "scores.json"
+    assert main(["evaluate", file, "--ks", "1, 3", "--out", str(out), "--seed", "3"]) == 0
+    printed = capsys.readouterr().out
+    names = [line.split("  ")[0] for line in printed.splitlines()]
+    assert names[:4] == ["Recall@1", "Recall@3", "NMI, affinity", "F1, affinity"]
+    assert "none at all" in printed
+    assert printed == f"{Scores.load(out)}\n"
+    assert main(["evaluate", file, "--clustering", "none", "--ks", "1"]) == 0
+    assert "NMI" not in capsys.readouterr().out
+    assert main(["evaluate", file, "--clustering", "kmeans", "--n-clusters", "7", "--singles", "miss"]) == 0
+    assert "7 of k-means" in capsys.readouterr().out
+
+
+def test_evaluate_labels_of_their_own(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(workplace / "embeddings.npz"), "--clustering", "none"]) == 0
+    expected = capsys.readouterr().out.splitlines()[:4]
+    with np.load(workplace / "embeddings.npz") as arrays:
+        np.save(tmp_path / "alone.npy", arrays["embeddings"])
+        (tmp_path / "labels.txt").write_text("".join(f"class {label}\n" for label in arrays["labels"]))
+    alone = str(tmp_path / "alone.npy")
+    assert main(["evaluate", alone, "--labels", str(tmp_path / "labels.txt"), "--clustering", "none"]) == 0
+    assert capsys.readouterr().out.splitlines()[:4] == expected
+    assert main(["evaluate", alone]) == 1
+    assert "must come with labels, got 'embeddings'. Add the labels" in capsys.readouterr().err
+
+
+def test_evaluate_compares(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["evaluate", str(workplace / "embeddings.npz"), "--clustering", "kmeans"]
+    assert main([*command, "--compare", str(workplace / "worse.npz"), "--out", str(tmp_path / "scores.json")]) == 0
+    printed = capsys.readouterr().out
+    assert "embeddings is ahead" in printed
+    assert printed.endswith("paired over 20 classes of 120 images\n")
+    saved = [
+        "evaluate",
+        str(tmp_path / "scores.json"),
+        "--compare",
+        str(workplace / "embeddings.npz"),
+        "--clustering",
+        "kmeans",
+    ]
+    assert main(saved) == 0
+    assert "no difference shown" in capsys.readouterr().out
+
+
+def test_evaluate_goes_wrong_in_one_line(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "objects.npz", embeddings=np.eye(2), labels=np.array(["a", None], dtype=object))
+    file = str(workplace / "embeddings.npz")
+    for arguments, text in (
+        ([file, "--ks", "1;2"], "--ks must be whole numbers with commas between, got '1;2'. Try --ks 1,2,4,8."),
+        ([file, "--ks", ""], "--ks must be whole numbers with commas between, got ''."),
+        ([file, "--ks", "0"], "each of ks must be a whole number >= 1, got 0."),
+        ([file, "--n-clusters", "500", "--clustering", "kmeans"], "n_clusters must be at most the number of embeddings, 120"),
+        ([file, "--out", str(tmp_path / "nowhere" / "scores.json")], "--out must be in a folder that exists"),
+        ([file, "--compare", str(tmp_path / "none.npz"), "--clustering", "none"], "none.npz"),
+        ([str(tmp_path / "objects.npz")], "must hold arrays of numbers or text, got Python objects."),
+        ([str(tmp_path / "none.npz")], "No such file"),
+        ([str(tmp_path)], "embeddings must be in a .npz or .npy file"),
+    ):
+        assert main(["evaluate", *arguments]) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("liftedstruct evaluate: ")
+        assert text in error
 
 
 def test_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

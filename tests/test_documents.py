@@ -32,14 +32,21 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def test_code_blocks_of_the_readme_run_in_order(
+def test_code_and_commands_of_the_readme_run_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    assert len(blocks("python")) >= 3
-    for block in blocks("python"):
-        exec(block, names)
+    found = re.findall(r"```(python|console)\n(.*?)```", README, flags=re.DOTALL)
+    commands = [line for language, block in found if language == "console" for line in block.splitlines()]
+    assert sum(line.startswith("liftedstruct ") for line in commands) >= 4
+    assert len(blocks("python")) >= 4
+    for language, block in found:
+        if language == "python":
+            exec(block, names)
+        for line in block.splitlines() if language == "console" else ():
+            if line.startswith("liftedstruct "):
+                assert main(line.split()[1:]) == 0, line
     assert "effective rank" in capsys.readouterr().out
 
 
@@ -49,14 +56,6 @@ def test_commands_of_the_readme_are_the_commands() -> None:
     assert flags <= {flag for command in COMMANDS.values() for flag in flags_of(command)}
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     assert {line.split()[1] for block in blocks("console") for line in block.splitlines() if line.startswith("make")} <= targets
-
-
-def test_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    lines = [line for block in blocks("console") for line in block.splitlines() if line.startswith("liftedstruct ")]
-    assert len(lines) >= 3
-    for line in lines:
-        assert main(line.split()[1:]) == 0, line
 
 
 def test_contact_sheet(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ SOURCE = Path(liftedstruct.__file__).parent
 STAGES = [
     *("checks", "progress", "images", "products", "decoding", "packed", "doctor"),
     *("batches", "distances", "losses"),
+    *("neighbours", "clusters", "evaluation"),
     *("demo", "cli", "__main__"),
 ]
 
@@ -25,11 +26,23 @@ PUBLIC = [
     "PackedImages",
     "StructuredHingeLoss",
     "TripletLoss",
+    "affinity_propagation",
+    "compare",
     "contrastive_loss",
+    "evaluate",
+    "kmeans",
     "lifted_struct_loss",
     "loss_microscope",
+    "map_at_r",
+    "nearest_neighbours",
+    "nmi",
+    "pairwise_f1",
+    "precision_at_1",
     "prepare",
+    "r_precision",
     "read_images",
+    "recall_at_k",
+    "retrieval_recall",
     "structured_hinge_loss",
     "triplet_loss",
 ]

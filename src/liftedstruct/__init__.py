@@ -1,4 +1,4 @@
-"""Deep metric learning by lifted structured feature embedding: the images, the batches, the loss and its baselines."""
+"""Deep metric learning by lifted structured feature embedding: images, batches, the loss and its baselines, and the measure."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,17 @@ from liftedstruct.losses import (
 )
 
 if TYPE_CHECKING:
+    from liftedstruct.clusters import affinity_propagation, kmeans, nmi, pairwise_f1
+    from liftedstruct.evaluation import compare, evaluate
     from liftedstruct.images import read_images
+    from liftedstruct.neighbours import (
+        map_at_r,
+        nearest_neighbours,
+        precision_at_1,
+        r_precision,
+        recall_at_k,
+        retrieval_recall,
+    )
     from liftedstruct.packed import PackedImages, prepare
 
 __all__ = [
@@ -25,11 +35,23 @@ __all__ = [
     "PackedImages",
     "StructuredHingeLoss",
     "TripletLoss",
+    "affinity_propagation",
+    "compare",
     "contrastive_loss",
+    "evaluate",
+    "kmeans",
     "lifted_struct_loss",
     "loss_microscope",
+    "map_at_r",
+    "nearest_neighbours",
+    "nmi",
+    "pairwise_f1",
+    "precision_at_1",
     "prepare",
+    "r_precision",
     "read_images",
+    "recall_at_k",
+    "retrieval_recall",
     "structured_hinge_loss",
     "triplet_loss",
 ]
@@ -39,8 +61,20 @@ __version__ = "0.1.0"
 # Imported when they are first used: a loss in somebody's loop needs torch and numpy, and no image library.
 _LATER = {
     "PackedImages": "liftedstruct.packed",
+    "affinity_propagation": "liftedstruct.clusters",
+    "compare": "liftedstruct.evaluation",
+    "evaluate": "liftedstruct.evaluation",
+    "kmeans": "liftedstruct.clusters",
+    "map_at_r": "liftedstruct.neighbours",
+    "nearest_neighbours": "liftedstruct.neighbours",
+    "nmi": "liftedstruct.clusters",
+    "pairwise_f1": "liftedstruct.clusters",
+    "precision_at_1": "liftedstruct.neighbours",
     "prepare": "liftedstruct.packed",
+    "r_precision": "liftedstruct.neighbours",
     "read_images": "liftedstruct.images",
+    "recall_at_k": "liftedstruct.neighbours",
+    "retrieval_recall": "liftedstruct.neighbours",
 }
 
 

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -129,6 +130,53 @@ def doctor(
     return 1 if check_up.serious else 0
 
 
+def evaluate_file(
+    file: Path,
+    labels: Path | None = None,
+    ks: str = "1,2,4,8",
+    clustering: Literal["affinity", "kmeans", "both", "none"] = "affinity",
+    n_clusters: int | None = None,
+    singles: Literal["leave-out", "miss"] = "leave-out",
+    compare: Path | None = None,
+    out: Path | None = None,
+    seed: int = 0,
+) -> None:
+    """Recall@K, NMI and F1 of saved embeddings, with 95 % intervals.
+
+    Args:
+        file: .npz with arrays embeddings (n, d) and labels (n,), .npy with the embeddings alone, or scores saved with --out.
+        labels: a .npy file, or a text file with a label on each line; the labels in the .npz file by default.
+        ks: values of K with commas between.
+        clustering: what NMI and F1 are measured on.
+        n_clusters: by default as many as there are classes.
+        singles: whether images alone in their class are left out of Recall@K or count as a miss.
+        compare: another such file of the same images, to test this one against.
+        out: write the scores to this JSON file.
+        seed: of the intervals and of k-means.
+    """
+    from liftedstruct import evaluation
+
+    if out is not None and not out.absolute().parent.is_dir():
+        raise ValueError(f"--out must be in a folder that exists, got {out}. Make {out.parent} first.")
+    read = partial(
+        evaluation.evaluate_file,
+        labels=labels,
+        ks=_whole_numbers("--ks", ks),
+        clustering=clustering,
+        n_clusters=n_clusters,
+        singles=singles,
+        seed=seed,
+        progress=True,
+    )
+    scores = read(file)
+    print(scores)
+    if out is not None:
+        scores.save(out)
+    if compare is not None:
+        names = (file.stem, compare.stem) if file.stem != compare.stem else (str(file), str(compare))
+        print(f"\n{evaluation.compare(scores, read(compare), names=names, seed=seed)}")
+
+
 def open_data(data: str, kind: str | None, test_classes: str | None, validation: float, seed: int, size: int = 128) -> ImageSet:
     """The data set that a command names."""
     if data.startswith("products:") and not Path(data).exists():
@@ -158,6 +206,13 @@ def _fraction_or_names(text: str | None) -> float | list[str] | None:
     return fraction if 0 < fraction < 1 else text.split(",")
 
 
+def _whole_numbers(flag: str, text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise ValueError(f"{flag} must be whole numbers with commas between, got {text!r}. Try {flag} 1,2,4,8.")
+    return [int(part) for part in parts]
+
+
 @dataclass(frozen=True)
 class Command:
     """A row of the table: what is called, how it is used, which arguments have no flag, and the exit code of a failure."""
@@ -171,6 +226,7 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "demo": Command(demo, "liftedstruct demo --steps 300 --seed 0"),
     "doctor": Command(doctor, "liftedstruct doctor photos/ --fix photos-fixed.csv", ("data",), failed=2),  # 1: it is ill
+    "evaluate": Command(evaluate_file, "liftedstruct evaluate embeddings.npz --ks 1,2,4,8 --clustering both", ("file",)),
     "list": Command(list_registry, "liftedstruct list losses", ("what",)),
     "prepare": Command(prepare_data, "liftedstruct prepare photos/ --out prepared/ --fit letterbox", ("data",)),
     "products": Command(products, "liftedstruct products --out photos/ --classes 20 --images 4"),

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from liftedstruct.batches import Batches, PairBatches, TripletBatches
 from liftedstruct.checks import check_count
-from liftedstruct.distances import pairwise_distances
 from liftedstruct.losses import contrastive_loss, lifted_struct_loss, loss_microscope, triplet_loss
+from liftedstruct.neighbours import precision_at_1
 
 __all__ = ["Learned", "demo"]
 
@@ -55,7 +55,7 @@ def demo(steps: int = 300, seed: int = 0) -> list[Learned]:
     print(__doc__.split("\n\n")[1].strip() if __doc__ else "")
     print(f"\n20 classes of 30 points, 10 to train on and 10 unseen; {steps} steps of Adam for each loss; seed {seed}.\n")
     print("The unseen classes as they come:\n" + plot(X, y))
-    before = recall_at_1(X, y)
+    before = precision_at_1(X, y)
     results = [learn(method, points[train], labels[train], X, y, steps, seed) for method in METHODS]
     lifted = results[-1].matrix
     print("\nand as seen through the matrix that the lifted structured loss learned:\n" + plot(X @ lifted.T, y))
@@ -93,17 +93,11 @@ def learn(method: str, X: Tensor, y: Tensor, X_test: Tensor, y_test: Tensor, ste
     angle = np.degrees(torch.atan2(directions[0, 1], directions[0, 0]).item() - ANGLE)
     return Learned(
         method=method,
-        recall_at_1=recall_at_1(X_test @ learned.T, y_test),
+        recall_at_1=precision_at_1(X_test @ learned.T, y_test),
         stretch=(stretches[0] / stretches[1]).item(),
         error=abs((angle + 90) % 180 - 90),
         matrix=learned,
     )
-
-
-def recall_at_1(X: Tensor, y: Tensor) -> float:
-    """Share of points whose nearest other point is of their class."""
-    nearest = pairwise_distances(X).fill_diagonal_(torch.inf).argmin(dim=1)
-    return (y[nearest] == y).double().mean().item()
 
 
 def plot(X: Tensor, y: Tensor, width: int = 72, height: int = 18) -> str:

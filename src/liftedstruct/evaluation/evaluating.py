@@ -1,0 +1,157 @@
+"""Embeddings in, the paper's three measures out, each with its interval and all with their protocol."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Literal
+
+import numpy as np
+from torch import Tensor
+
+from liftedstruct.checks import Embeddings, Labels, as_classes, as_embeddings, as_labels, check_count, pick
+from liftedstruct.clusters import affinity_propagation, kmeans, nmi, pairwise_f1
+from liftedstruct.clusters.agreement import Contingency, contingency
+from liftedstruct.evaluation.resampling import LEVEL, Array, bootstrap, interval, weighted_f1, weighted_nmi, weighted_recall
+from liftedstruct.evaluation.scores import Estimate, Integers, Scores
+from liftedstruct.neighbours import first_ranks
+from liftedstruct.neighbours.ranks import SINGLES, check_ks
+from liftedstruct.progress import say
+
+__all__ = ["CLUSTERINGS", "evaluate", "hits_by_class"]
+
+CLUSTERINGS = {"affinity": ("affinity",), "both": ("affinity", "kmeans"), "kmeans": ("kmeans",), "none": ()}
+# Lines of the protocol that evaluate writes itself.
+OWN = {
+    *("images", "classes", "distance", "alone in their class"),
+    *("clusters, affinity", "clusters, kmeans", "intervals", "evaluation seed"),
+}
+
+
+def evaluate(
+    embeddings: Embeddings,
+    labels: Labels,
+    ks: Iterable[int] = (1, 2, 4, 8),
+    clustering: Literal["affinity", "kmeans", "both", "none"] | None = "affinity",
+    *,
+    n_clusters: int | None = None,
+    singles: Literal["leave-out", "miss"] = "leave-out",
+    samples: int = 1000,
+    seed: int = 0,
+    progress: bool = False,
+    protocol: Mapping[str, str] | None = None,
+) -> Scores:
+    """Recall@K, NMI and F1 of an embedding, as in the paper, with 95 % intervals by bootstrap over the classes.
+
+    The interval answers how much the score would differ on another test set of as many classes of the same kind; see
+    :mod:`liftedstruct.evaluation.resampling` for how, and how well. A score that is the same in all classes has an interval of
+    no width.
+
+    Args:
+        embeddings: (n, d), any float type; distances are Euclidean.
+        labels: (n,), integers of any size or strings, of two classes or more.
+        ks: the values of K.
+        clustering: what NMI and F1 are measured on; None leaves them out.
+        n_clusters: how many clusters; by default as many as there are classes.
+        singles: whether images that are alone in their class are left out of Recall@K or count as a miss.
+        samples: bootstrap draws.
+        seed: of the bootstrap and of k-means.
+        progress: say on stderr what is being done.
+        protocol: what else to print and save beside the scores: trunk, weights, size, crop, ...
+
+    >>> import numpy as np
+    >>> x = np.array([[0.0], [0.1], [1.0], [1.1], [1.2], [2.0], [2.1], [1.3]])
+    >>> scores = evaluate(x, list("aabbbccc"), ks=(1, 2), clustering="kmeans", protocol={"trunk": "none"})
+    >>> scores.recall[1].value, round(scores.f1["kmeans"].value, 4)  # 10 / (8 + 7) pairs
+    (0.875, 0.6667)
+    >>> print(scores)  # doctest: +ELLIPSIS
+    Recall@1           87.5 %   31.7 to 100.0
+    ...
+    trunk             none
+    images            8
+    classes           3
+    distance          Euclidean
+    clusters, kmeans  3 of k-means
+    intervals         95 %, 1,000 bootstrap draws of the classes
+    evaluation seed   0
+
+    """
+    X = as_embeddings(embeddings)
+    as_labels(labels, X)  # of the right shape
+    y = _by_first_image(as_classes(labels)[0])
+    n, n_classes = len(y), int(y.max()) + 1
+    if n_classes < 2:
+        raise ValueError("labels must be of two classes or more, got one: there is nothing to tell apart. Add other classes.")
+    if n_classes == n:
+        raise ValueError(f"labels must have two images of some class, got {n} images of {n} classes. Add images.")
+    ks, missed = check_ks(ks), pick(SINGLES, singles, "singles")
+    names = pick(CLUSTERINGS, "none" if clustering is None else clustering, "clustering")
+    K = n_classes if n_clusters is None else check_count("n_clusters", n_clusters)
+    check_count("samples", samples), check_count("seed", seed, 0)
+    for name in OWN.intersection(protocol or {}):
+        raise ValueError(f"protocol must leave {name!r} to evaluate, which says it itself. Give it another name.")
+    own = {"images": f"{n:,}", "classes": f"{n_classes:,}", "distance": "Euclidean"}
+
+    if progress:
+        say(f"Recall@K of {n:,} images")
+    ranks = first_ranks(X, y)
+    alone = int((ranks == 0).sum())
+    if alone:
+        own["alone in their class"] = f"{alone:,}, {'counted as misses of' if missed else 'left out of'} Recall@K"
+    clusters = {}
+    for name in names:
+        if progress:
+            say(f"clustering of {n:,} images by {name}, {K:,} clusters")
+        clusters[name], own[f"clusters, {name}"] = _cluster(name, X, K, seed, progress)
+    own["intervals"] = f"{100 * LEVEL:.0f} %, {samples:,} bootstrap draws of the classes"
+    own["evaluation seed"] = str(seed)
+    tables = {name: contingency(y, clusters[name]) for name in names}
+    return Scores(
+        recall=_recall(ranks, y, ks, missed, samples, seed),
+        nmi={name: _agreement(nmi(y, clusters[name]), weighted_nmi, tables[name], samples, seed) for name in names},
+        f1={name: _agreement(pairwise_f1(y, clusters[name]), weighted_f1, tables[name], samples, seed) for name in names},
+        protocol={str(name): str(text) for name, text in {**(protocol or {}), **own}.items()},
+        singles=singles,
+        classes=y,
+        ranks=ranks,
+        clusters=clusters,
+    )
+
+
+def hits_by_class(ranks: Integers, classes: Integers, ks: Iterable[int], missed: bool) -> tuple[Array, Array]:
+    """For each class its hits at each K, (C, s), and its queries, (C,)."""
+    hits = [np.bincount(classes, weights=(ranks > 0) & (ranks <= k)) for k in ks]
+    queries = np.bincount(classes, weights=(ranks > 0) | missed)
+    return np.stack(hits, axis=1).astype(np.float64, copy=False), queries.astype(np.float64, copy=False)
+
+
+def _recall(ranks: Integers, classes: Integers, ks: list[int], missed: bool, samples: int, seed: int) -> dict[int, Estimate]:
+    hits, queries = hits_by_class(ranks, classes, ks, missed)
+    hits, queries = hits[queries > 0], queries[queries > 0]
+    draws = bootstrap(partial(weighted_recall, hits, queries), len(queries), samples, seed)
+    values = hits.sum(axis=0) / queries.sum()
+    return {
+        k: Estimate(v, *interval(v, column, len(queries))) for k, v, column in zip(ks, values.tolist(), draws.T, strict=True)
+    }
+
+
+def _agreement(
+    value: float, weighted: Callable[[Contingency, Array], Array], table: Contingency, samples: int, seed: int
+) -> Estimate:
+    draws = bootstrap(partial(weighted, table), len(table.class_sizes), samples, seed)
+    return Estimate(value, *interval(value, draws, len(table.class_sizes)))
+
+
+def _cluster(name: str, X: Tensor, K: int, seed: int, progress: bool) -> tuple[Integers, str]:
+    """Cluster numbers, and in words how they came about."""
+    if name == "kmeans":
+        return kmeans(X, K, seed=seed).labels, f"{K:,} of k-means"
+    found = affinity_propagation(X, n_clusters=K, progress=progress)
+    reached = "" if len(found.exemplars) == K else f" ({K:,} asked for)"
+    form = "all pairs" if found.neighbours is None else f"{found.neighbours:,} neighbours"
+    rest = "" if found.converged else ", not converged"
+    return found.labels, f"{len(found.exemplars):,}{reached} of affinity propagation on {form}{rest}"
+
+
+def _by_first_image(classes: Integers) -> Integers:
+    """Class numbers in the order of the classes' first images, so that they do not depend on how a class is called."""
+    _, first, numbers = np.unique(classes, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[numbers]

@@ -1,0 +1,99 @@
+"""Embeddings and labels from files, without running anything that the files contain."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liftedstruct.evaluation.evaluating import evaluate
+from liftedstruct.evaluation.scores import Scores
+
+__all__ = ["evaluate_file", "read_embeddings"]
+
+LABELS_TOO = "Add the labels as an array 'labels', or name a file of them with --labels."
+
+
+def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings: Any) -> Scores:
+    """Scores of saved embeddings; of a ``.json`` file the scores that were saved in it.
+
+    Args:
+        path: what :func:`read_embeddings` reads, or :meth:`Scores.load`.
+        labels: a file of labels, if they are not in the same one.
+        settings: of :func:`liftedstruct.evaluation.evaluate`.
+
+    """
+    if Path(path).suffix == ".json":
+        return Scores.load(path)
+    embeddings, y, protocol = read_embeddings(path, labels)
+    return evaluate(embeddings, y, protocol=protocol, **settings)
+
+
+def read_embeddings(
+    path: str | Path, labels: str | Path | None = None
+) -> tuple[NDArray[np.floating], NDArray[np.generic], dict[str, str]]:
+    """Embeddings (n, d), labels (n,) and the protocol behind them, as saved.
+
+    Args:
+        path: a ``.npz`` file with arrays ``embeddings``, ``labels`` (integers or text) and perhaps ``protocol``, a JSON object
+            as text; or a ``.npy`` file with the embeddings alone.
+        labels: a ``.npy`` file, or a text file with a label on each line. It goes before labels in the ``.npz`` file.
+
+    """
+    path = Path(path)
+    if path.suffix not in (".npy", ".npz"):
+        raise ValueError(f"embeddings must be in a .npz or .npy file, got {path}. Save them with np.savez.")
+    arrays = _arrays(path)
+    if "embeddings" not in arrays:
+        raise ValueError(
+            f"{path} must hold an array 'embeddings', got {_names(arrays)}. Save it under that name with np.savez."
+        )
+    if labels is None and "labels" not in arrays:
+        raise ValueError(f"{path} must come with labels, got {_names(arrays)}. {LABELS_TOO}")
+    y = arrays["labels"] if labels is None else _read_labels(Path(labels))
+    return cast("NDArray[np.floating]", arrays["embeddings"]), y, _protocol(path, arrays)  # evaluate checks the type
+
+
+def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+    """The arrays that we know of; a ``.npy`` file has one, the embeddings."""
+    try:
+        with path.open("rb") as stream:
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {"embeddings": loaded}
+            return {name: loaded[name] for name in ("embeddings", "labels", "protocol") if name in loaded.files}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        if "allow_pickle" in str(error):
+            what, remedy = "Python objects", "Save text with np.array(labels, dtype=str), and numbers as numbers."
+        else:
+            what, remedy = "something else", "Save it again with np.savez or np.save."
+        raise ValueError(f"{path} must hold arrays of numbers or text, got {what}. {remedy}") from error
+
+
+def _read_labels(path: Path) -> NDArray[np.generic]:
+    if path.suffix == ".npy":
+        return _arrays(path)["embeddings"]
+    try:
+        lines = path.read_text(encoding="utf-8").rstrip().splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"labels must be in a .npy file or in a text file of UTF-8, got {path}. Save it as one of them."
+        ) from error
+    return np.array([line.strip() for line in lines], dtype=str)
+
+
+def _protocol(path: Path, arrays: dict[str, NDArray[np.generic]]) -> dict[str, str]:
+    text = str(arrays["protocol"]) if "protocol" in arrays else "{}"
+    try:
+        protocol = json.loads(text)
+    except ValueError:
+        protocol = None
+    if not isinstance(protocol, dict):
+        raise ValueError(f"protocol in {path} must be a JSON object as text, got {text[:60]!r}. Save json.dumps of a dict.")
+    return {name: str(value) for name, value in protocol.items()}
+
+
+def _names(arrays: dict[str, NDArray[np.generic]]) -> str:
+    return " and ".join(f"'{name}'" for name in arrays) or "none of ours"

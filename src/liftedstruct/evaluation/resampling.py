@@ -1,0 +1,176 @@
+r"""What would a test set of other classes have said? The classes are resampled, not the images.
+
+Images of one class stand and fall together, so an interval that resamples images is too narrow. Here a class is drawn whole.
+
+**Bootstrap.** C classes are drawn with replacement; class j comes :math:`w_j` times. Recall@K is then the drawn hits over the
+drawn queries. For NMI and F1 the clusters stay as they are, and the table :math:`n_{kj}` of clusters and classes is weighted:
+NMI is that of :math:`w_j n_{kj}`; in F1 a pair of images of class j counts :math:`w_j` times, a pair of classes j and j'
+:math:`w_j w_{j'}` times, and a class never makes wrong pairs with its own repetitions. Repeated classes have less entropy than
+different ones, so the bootstrap values of NMI lie beside the score by some points (F1 by less). This bias is known, the
+difference of their mean and the score, and the interval is shifted by it. And as draws from few classes vary less than classes
+do, it is widened by what Student's t is wider than the normal distribution: 10 % with 20 classes, 2 % with 100.
+
+In simulations (test sets of classes with Gaussian images of unequal spread, clustered anew by k-means each time, truth the mean
+of all) the intervals covered the truth in this share of cases:
+
+=========  ========  ========  ====  ====
+classes    Recall@1  Recall@4  NMI   F1
+=========  ========  ========  ====  ====
+20         90 %      87 %      92 %  97 %
+100        95 %      96 %      94 %  98 %
+=========  ========  ========  ====  ====
+
+**Sign flips.** Two embeddings of the same images are compared by what each class adds to their difference. If neither were
+better, a class could as well have favoured the other, so the signs are flipped at random, and p is the share of flips with a
+difference at least as large. In the same simulations, with two embeddings that differ by chance alone, p was 0.05 or less in
+0.4 to 5 % of the cases for Recall@K, 2 to 3 % for NMI and F1, and up to 7 % for embeddings that share most of their noise.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liftedstruct.clusters.agreement import Contingency
+
+__all__ = [
+    "LEVEL",
+    "bootstrap",
+    "f1_without_each_class",
+    "interval",
+    "nmi_without_each_class",
+    "sign_flip_p",
+    "weighted_f1",
+    "weighted_nmi",
+    "weighted_recall",
+]
+
+LEVEL = 0.95
+CHUNK = 1 << 21  # numbers at a time: 16 MB
+
+Array = NDArray[np.float64]
+
+
+def bootstrap(statistic: Callable[[Array], Array], n_classes: int, samples: int, seed: int) -> Array:
+    """The statistic of ``samples`` draws of the classes, (samples, ...); it is given class weights of shape (b, C).
+
+    The draws depend on the number of classes and the seed only, so that two statistics of one seed are paired.
+    """
+    rng = np.random.default_rng(seed)
+    values = []
+    for draws in _chunks(samples, n_classes):
+        drawn = rng.integers(n_classes, size=(draws, n_classes)) + n_classes * np.arange(draws)[:, None]
+        W = np.bincount(drawn.reshape(-1), minlength=draws * n_classes).reshape(draws, n_classes)
+        values.append(statistic(W.astype(np.float64)))
+    return np.concatenate(values)
+
+
+def interval(value: float, draws: Array, n_classes: int, least: float = 0.0, most: float = 1.0) -> tuple[float, float]:
+    """The middle 95 % of bootstrap draws, less their bias, widened for few classes, and within what is possible."""
+    from scipy.special import ndtri, stdtrit
+
+    if n_classes == 1:  # says nothing about others
+        return least, most
+    tail = (1 - LEVEL) / 2
+    low, high = (np.quantile(draws, (tail, 1 - tail)) - draws.mean()).tolist()
+    widened = math.sqrt(n_classes / (n_classes - 1)) * float(stdtrit(n_classes - 1, tail) / ndtri(tail))
+    return max(least, value + widened * min(low, 0.0)), min(most, value + widened * max(high, 0.0))
+
+
+def weighted_recall(hits: Array, queries: Array, W: Array) -> Array:
+    """Recall of weighted classes from their hits (C, s) at s values of K and their queries (C,).               (b, s)"""
+    recall: Array = (W @ hits) / (W @ queries)[:, None]
+    return recall
+
+
+def weighted_nmi(table: Contingency, W: Array) -> Array:
+    """NMI of the table w_j n_kj.                                                                               (b,)"""
+    n_j = table.class_sizes
+    s_kj = _xlogx(W) @ n_j + W @ _by_class(table, _xlogx(table.counts))
+    return _nmi(W @ n_j, _xlogx(_weighted_clusters(table, W)).sum(axis=1), _xlogx(W * n_j).sum(axis=1), s_kj)
+
+
+def nmi_without_each_class(table: Contingency) -> Array:
+    """NMI of the table without class j, for each j.                                                            (C,)"""
+    n_j, n_kj, n_k = table.class_sizes, table.counts, table.cluster_sizes[table.clusters]
+    s_k = _xlogx(table.cluster_sizes).sum() + _by_class(table, _xlogx(n_k - n_kj) - _xlogx(n_k))
+    s_j = _xlogx(n_j).sum() - _xlogx(n_j)
+    s_kj = _xlogx(n_kj).sum() - _by_class(table, _xlogx(n_kj))
+    return _nmi((table.n - n_j).astype(np.float64), s_k, s_j, s_kj)
+
+
+def weighted_f1(table: Contingency, W: Array) -> Array:
+    """F1 with w_j for each pair of class j, and w_j w_j' for each pair of two classes.                         (b,)"""
+    n_kj = table.counts
+    TP = W @ _by_class(table, _pairs(n_kj))
+    FP = (np.square(_weighted_clusters(table, W)).sum(axis=1) - np.square(W) @ _by_class(table, np.square(n_kj))) / 2
+    return _f1(TP, FP, W @ _pairs(table.class_sizes))
+
+
+def f1_without_each_class(table: Contingency) -> Array:
+    """F1 of the table without class j, for each j.                                                             (C,)"""
+    n_kj, n_k = table.counts, table.cluster_sizes[table.clusters]
+    TP, positives = _pairs(n_kj).sum(), _pairs(table.class_sizes)
+    FP = _pairs(table.cluster_sizes).sum() - TP
+    wrong = _by_class(table, n_kj * (n_k - n_kj))  # pairs of class j with others
+    return _f1(TP - _by_class(table, _pairs(n_kj)), FP - wrong, positives.sum() - positives)
+
+
+def sign_flip_p(shares: Array, flips: int, seed: int) -> Array:
+    """Two-sided p of each column of (C, s), what each class adds to a difference, by flips of the classes' signs. (s,)
+
+    p = (1 + flips with at least the difference) / (1 + flips): the data itself is one of the flips.
+    """
+    rng = np.random.default_rng(seed)
+    total = shares.sum(axis=0)
+    limit = np.abs(total) * (1 - 1e-9)  # ties are ties, whatever the order of summation
+    reached = np.zeros(shares.shape[1], dtype=np.int64)
+    for rows in _chunks(flips, len(shares)):
+        signs = rng.integers(2, size=(rows, len(shares)), dtype=np.int8)
+        reached += (np.abs(2 * (signs.astype(np.float64) @ shares) - total) >= limit).sum(axis=0)
+    return (1 + reached) / (1 + flips)
+
+
+def _chunks(rows: int, columns: int) -> list[int]:
+    step = max(1, CHUNK // columns)
+    return [min(step, rows - at) for at in range(0, rows, step)]
+
+
+def _weighted_clusters(table: Contingency, W: Array) -> Array:
+    """The sizes of the clusters, sum_j w_j n_kj.                                                               (b, K)"""
+    from scipy.sparse import csr_array
+
+    shape = (len(table.class_sizes), len(table.cluster_sizes))
+    sizes: Array = W @ csr_array((table.counts.astype(np.float64), (table.classes, table.clusters)), shape=shape)
+    return sizes
+
+
+def _by_class(table: Contingency, cells: NDArray[np.generic]) -> Array:
+    """Sum over the cells of each class.                                                                        (C,)"""
+    return np.bincount(table.classes, weights=cells, minlength=len(table.class_sizes)).astype(np.float64, copy=False)
+
+
+def _nmi(n: Array, s_k: Array, s_j: Array, s_kj: Array) -> Array:
+    """2 I / (H + H) from the sums of x log x over clusters, classes and cells: each H is log n - s / n."""
+    entropies = 2 * np.log(n) - (s_k + s_j) / n
+    one = entropies < 1e-9  # one class in one cluster; anything else has 1e-6 for a million images
+    I = np.log(n) + (s_kj - s_k - s_j) / n  # noqa: E741
+    values: Array = np.where(one, 1.0, 2 * I / np.where(one, 1.0, entropies))
+    return values
+
+
+def _f1(TP: Array, FP: Array, positives: Array) -> Array:
+    either = TP + FP + positives
+    values: Array = np.where(either > 0, 2 * TP / np.where(either > 0, either, 1.0), 1.0)
+    return values
+
+
+def _pairs(sizes: NDArray[np.int64]) -> Array:
+    return sizes * (sizes - 1) / 2
+
+
+def _xlogx(x: NDArray[np.int64] | Array) -> Array:
+    x = x.astype(np.float64, copy=False)
+    values: Array = x * np.log(np.where(x > 0, x, 1.0))
+    return values

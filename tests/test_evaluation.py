@@ -1,0 +1,415 @@
+import json
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from liftedstruct.clusters import nmi, pairwise_f1
+from liftedstruct.clusters.agreement import contingency
+from liftedstruct.evaluation import Scores, compare, evaluate, evaluate_file, read_embeddings
+from liftedstruct.evaluation.resampling import (
+    bootstrap,
+    f1_without_each_class,
+    interval,
+    nmi_without_each_class,
+    sign_flip_p,
+    weighted_f1,
+    weighted_nmi,
+    weighted_recall,
+)
+from liftedstruct.neighbours import recall_at_k
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def classes_of_images(rng: np.random.Generator, classes: int, spread: float = 0.4) -> tuple[Floats, Integers]:
+    """Gaussian classes of 3 to 11 images, some narrow, some wide."""
+    y = np.repeat(np.arange(classes), rng.integers(3, 12, size=classes))
+    middles, widths = rng.normal(size=(classes, 8)), spread * np.exp(0.6 * rng.normal(size=classes))
+    return middles[y] + widths[y, None] * rng.normal(size=(len(y), 8)), y
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[Floats, Integers]:
+    return classes_of_images(np.random.default_rng(0), 25)
+
+
+@pytest.fixture(scope="module")
+def scores(data: tuple[Floats, Integers]) -> Scores:
+    return evaluate(*data, clustering="both", protocol={"trunk": "none"})
+
+
+def random_table(seed: int, n: int = 60, classes: int = 7, clusters: int = 9) -> tuple[Integers, Integers]:
+    rng = np.random.default_rng(seed)
+    y = np.concatenate((np.arange(classes), rng.integers(classes, size=n - classes)))
+    return y, np.where(rng.random(n) < 0.5, y, rng.integers(clusters, size=n))
+
+
+# Resampling
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weighted_nmi_is_that_of_repeated_images(seed: int) -> None:
+    y, clusters = random_table(seed)
+    W = np.random.default_rng(seed).integers(4, size=(20, 7)).astype(np.float64)
+    W[0] = 1
+    for w, value in zip(W, weighted_nmi(contingency(y, clusters), W), strict=True):
+        times = w[y].astype(int)
+        assert value == pytest.approx(nmi(np.repeat(y, times), np.repeat(clusters, times)), abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weighted_f1_is_that_of_a_loop_over_weighted_pairs(seed: int) -> None:
+    y, clusters = random_table(seed)
+    W = np.random.default_rng(seed).integers(4, size=(5, 7)).astype(np.float64)
+    W[0] = 1
+    for w, value in zip(W, weighted_f1(contingency(y, clusters), W), strict=True):
+        right = said = true = 0.0
+        for i, j in combinations(range(len(y)), 2):
+            weight = w[y[i]] if y[i] == y[j] else w[y[i]] * w[y[j]]
+            right += weight * (y[i] == y[j] and clusters[i] == clusters[j])
+            said += weight * (clusters[i] == clusters[j])
+            true += weight * (y[i] == y[j])
+        assert value == pytest.approx(2 * right / (said + true), abs=1e-12)
+    assert weighted_f1(contingency(y, clusters), W)[0] == pytest.approx(pairwise_f1(y, clusters), abs=1e-12)
+
+
+def test_without_each_class() -> None:
+    y, clusters = random_table(5)
+    table = contingency(y, clusters)
+    for measure, without in ((nmi, nmi_without_each_class), (pairwise_f1, f1_without_each_class)):
+        expected = [measure(y[y != j], clusters[y != j]) for j in range(7)]
+        np.testing.assert_allclose(without(table), expected, rtol=0, atol=1e-12)
+
+
+def test_draws_of_one_class_in_one_cluster_and_of_no_pairs() -> None:
+    table = contingency([0, 0, 1, 1, 2], [0, 0, 1, 2, 3])
+    one = np.array([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 0.0, 3.0]])
+    np.testing.assert_allclose(weighted_nmi(table, one), [1.0, 0.0, 1.0], atol=1e-12)
+    assert weighted_f1(table, one).tolist() == [1.0, 0.0, 1.0]
+
+
+def test_bootstrap_draws_classes_and_the_same_ones_for_the_same_seed() -> None:
+    W = bootstrap(lambda W: W, 5, samples=4000, seed=1)
+    assert W.shape == (4000, 5)
+    assert (W.sum(axis=1) == 5).all()
+    np.testing.assert_allclose(W.mean(axis=0), 1, atol=0.05)
+    np.testing.assert_allclose(W.var(axis=0), 0.8, atol=0.08)  # of the multinomial distribution, 1 - 1/C
+    np.testing.assert_array_equal(W[:7], bootstrap(lambda W: 1 * W, 5, samples=4000, seed=1)[:7])
+    assert (bootstrap(lambda W: W, 5, samples=4000, seed=2) != W).any()
+    many = bootstrap(lambda W: W.sum(axis=1), 3_000_000, samples=2, seed=0)  # more than a chunk each
+    assert many.tolist() == [3e6, 3e6]
+
+
+def test_interval_is_shifted_by_the_bias_and_stays_possible() -> None:
+    draws = np.linspace(0.30, 0.50, 1001)  # 0.40 on average
+    many = 10**9  # Student's t is the normal distribution
+    assert interval(0.45, draws, many) == pytest.approx((0.355, 0.545))
+    assert interval(0.95, draws, many) == pytest.approx((0.855, 1.0))
+    assert interval(0.05, draws - 0.35, many, least=-1.0) == pytest.approx((-0.045, 0.145))
+    half = 0.095 * np.sqrt(11 / 10) * 2.228139 / 1.959964  # t and normal quantile from a table
+    assert interval(0.45, draws, 11) == pytest.approx((0.45 - half, 0.45 + half), rel=1e-6)
+    assert interval(0.45, draws, 1) == (0.0, 1.0)
+    assert interval(0.45, np.full(10, 0.5), 5) == (0.45, 0.45)
+
+
+def test_recall_interval_equals_a_plain_bootstrap() -> None:
+    hits, queries = np.array([[3.0, 4.0], [0.0, 1.0], [5.0, 5.0]]), np.array([4.0, 2.0, 5.0])
+    draws = bootstrap(lambda W: weighted_recall(hits, queries, W), 3, samples=3000, seed=0)
+    rng = np.random.default_rng(9)
+    plain = np.array([hits[drawn].sum(axis=0) / queries[drawn].sum() for drawn in rng.integers(3, size=(3000, 3))])
+    np.testing.assert_allclose(np.percentile(draws, (5, 50, 95), axis=0), np.percentile(plain, (5, 50, 95), axis=0), atol=0.03)
+
+
+def test_sign_flips_by_hand() -> None:
+    shares = np.array([[1.0, 1.0, 0.0], [1.0, -1.0, 0.0], [1.0, 2.0, 0.0]])
+    p = sign_flip_p(shares, flips=20_000, seed=0)
+    # Of the eight flips, two give +-3; the second column's 2 is reached by +-2 (2 of them) and +-4 (2); the third always is.
+    np.testing.assert_allclose(p, [2 / 8, 6 / 8, 1.0], atol=0.02)
+    everyone = sign_flip_p(np.ones((40, 1)), flips=1000, seed=0)
+    assert everyone[0] == 1 / 1001  # the data is one of the flips: p is never 0
+
+
+def test_intervals_cover_and_equal_embeddings_are_told_equal() -> None:
+    """A small form of the simulation that the docstring of resampling.py reports."""
+    rng = np.random.default_rng(3)
+    first, p = [], []
+    for _ in range(40):
+        y = np.repeat(np.arange(30), rng.integers(3, 12, size=30))
+        middles, widths = rng.normal(size=(30, 8)), 0.4 * np.exp(0.6 * rng.normal(size=30))
+        twice = [middles[y] + widths[y, None] * rng.normal(size=(len(y), 8)) for _ in range(2)]
+        a, b = (evaluate(X, y, ks=(1,), clustering="kmeans", samples=300) for X in twice)
+        first.append([(e.value, e.low, e.high) for e in a.measures.values()])
+        p.append([d.p for d in compare(a, b, samples=2, flips=400).differences.values()])
+    values, low, high = np.moveaxis(np.array(first), 2, 0)  # (40, 3) each
+    truth = values.mean(axis=0)
+    assert (((low <= truth) & (truth <= high)).mean(axis=0) >= 0.8).all()
+    assert ((high - low).mean(axis=0) < 8 * values.std(axis=0)).all()  # not by being wide
+    assert ((np.array(p) <= 0.05).mean(axis=0) <= 0.15).all()
+    assert ((np.array(p) <= 0.5).mean(axis=0) >= 0.2).all()
+
+
+# Scores
+
+
+def test_values_are_those_of_the_functions(data: tuple[Floats, Integers], scores: Scores) -> None:
+    X, y = data
+    assert {k: estimate.value for k, estimate in scores.recall.items()} == recall_at_k(X, y, (1, 2, 4, 8))
+    assert set(scores.clusters) == set(scores.nmi) == set(scores.f1) == {"affinity", "kmeans"}
+    for name, clusters in scores.clusters.items():
+        assert scores.nmi[name].value == nmi(y, clusters)
+        assert scores.f1[name].value == pairwise_f1(y, clusters)
+    assert len(np.unique(scores.clusters["kmeans"])) == 25
+    for estimate in scores.measures.values():
+        assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
+        assert estimate.low < estimate.high
+
+
+def test_table(scores: Scores) -> None:
+    lines = str(scores).splitlines()
+    assert [line.split("  ")[0] for line in lines[:8]] == [
+        *("Recall@1", "Recall@2", "Recall@4", "Recall@8"),
+        *("NMI, affinity", "F1, affinity", "NMI, kmeans", "F1, kmeans"),
+    ]
+    first = scores.recall[1]
+    assert lines[0].split(maxsplit=1)[1] == f"{100 * first.value:.1f} %   {100 * first.low:.1f} to {100 * first.high:.1f}"
+    rows = {line[:18].strip(): line[20:] for line in lines[9:]}
+    assert rows["trunk"] == "none"
+    assert (rows["images"], rows["classes"], rows["distance"]) == (str(len(scores.classes)), "25", "Euclidean")
+    assert rows["clusters, kmeans"] == "25 of k-means"
+    assert "of affinity propagation on all pairs" in rows["clusters, affinity"]
+    assert rows["intervals"] == "95 %, 1,000 bootstrap draws of the classes"
+    assert rows["evaluation seed"] == "0"
+
+
+def test_labels_of_any_kind_and_order_of_classes(data: tuple[Floats, Integers]) -> None:
+    X, y = data
+    expected = evaluate(X, y, clustering=None)
+    for labels in (2**62 + 7 * (100 - y), [f"class {label * 7 % 25}" for label in y], torch.from_numpy(y)):
+        same = evaluate(torch.from_numpy(X), labels, clustering="none")
+        assert same.measures == expected.measures
+        np.testing.assert_array_equal(same.classes, expected.classes)
+
+
+def test_images_that_are_alone() -> None:
+    X, y = np.array([[0.0], [1.0], [5.0], [6.0], [9.0]]), ["a", "a", "b", "b", "c"]
+    left_out, missed = (evaluate(X, y, ks=(1,), clustering=None, singles=singles) for singles in ("leave-out", "miss"))
+    assert (left_out.recall[1].value, missed.recall[1].value) == (1.0, 0.8)
+    assert (left_out.recall[1].low, left_out.recall[1].high) == (1.0, 1.0)
+    assert missed.recall[1].low < 0.8 < missed.recall[1].high
+    assert left_out.protocol["alone in their class"] == "1, left out of Recall@K"
+    assert missed.protocol["alone in their class"] == "1, counted as misses of Recall@K"
+    with pytest.raises(ValueError, match=r"scores must treat single images alike, got singles='leave-out' and 'miss'"):
+        compare(left_out, missed)
+
+
+def test_fewer_clusters_than_classes(data: tuple[Floats, Integers]) -> None:
+    scores = evaluate(*data, clustering="kmeans", n_clusters=4)
+    assert len(np.unique(scores.clusters["kmeans"])) == 4
+    assert scores.protocol["clusters, kmeans"] == "4 of k-means"
+
+
+def test_progress_is_said_apart(data: tuple[Floats, Integers], capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(*data, clustering="kmeans")
+    assert capsys.readouterr() == ("", "")
+    evaluate(*data, clustering="kmeans", progress=True)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Recall@K" in captured.err
+    assert "kmeans, 25 clusters" in captured.err
+
+
+def test_saved_and_loaded(scores: Scores, tmp_path: Path) -> None:
+    file = tmp_path / "scores.json"
+    scores.save(file)
+    loaded = Scores.load(file)
+    assert str(loaded) == str(scores)
+    assert loaded.measures == scores.measures
+    assert loaded.singles == scores.singles
+    for name in ("classes", "ranks"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(scores, name))
+    np.testing.assert_array_equal(loaded.clusters["affinity"], scores.clusters["affinity"])
+    assert [path.name for path in tmp_path.iterdir()] == ["scores.json"]
+    assert all(difference.p == 1 for difference in compare(loaded, scores).differences.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"format": "another"}, "must be a file of scores, got something else or a damaged one"),
+        ({"version": 2}, r"must be of version 1, got 2\. Read it with a newer liftedstruct\."),
+        ({"ranks": [1, 2]}, "must be a file of scores"),
+        ({"ranks": 3}, "must be a file of scores"),
+        ({"ranks": [0.5]}, "must be a file of scores"),
+        ({"recall": {"1": [0.5]}}, "must be a file of scores"),
+        ({"recall": {"one": [0.5, 0.4, 0.6]}}, "must be a file of scores"),
+        ({"nmi": {}}, "must be a file of scores"),
+        ({"singles": "perhaps"}, "must be a file of scores"),
+        ({"clusters": None}, "must be a file of scores"),
+    ],
+)
+def test_wrong_files(scores: Scores, tmp_path: Path, change: dict[str, Any], text: str) -> None:
+    file = tmp_path / "scores.json"
+    scores.save(file)
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(ValueError, match=text) as caught:
+        Scores.load(file)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b"{", b"\xff\xfe", b"{}"])
+def test_files_of_something_else(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "scores.json"
+    file.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=r"scores\.json must be a file of scores, got something else or a damaged one\. Make it"
+    ):
+        Scores.load(file)
+
+
+NAN = np.zeros((4, 2))
+NAN[2, 1] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "settings", "text"),
+    [
+        (
+            np.eye(4),
+            [0, 0, 1],
+            {},
+            r"labels must have shape \(m,\), one label per row of the embeddings: got \(3,\) for 4 rows",
+        ),
+        (np.eye(4), [0, 0, 0, 0], {}, r"labels must be of two classes or more, got one: there is nothing to tell apart"),
+        (np.eye(4), [0, 1, 2, 3], {}, r"labels must have two images of some class, got 4 images of 4 classes\. Add images\."),
+        (np.eye(4), np.zeros(4), {}, r"labels must be integers or strings, got float64"),
+        (np.zeros((0, 2)), [], {}, r"embeddings must have shape \(m, d\) with m, d >= 1, got \(0, 2\)"),
+        (NAN, [0, 0, 1, 1], {}, r"embeddings must be finite, row 2 holds nan"),
+        (np.eye(4), [0, 0, 1, 1], {"n_clusters": 5, "clustering": "kmeans"}, r"n_clusters must be at most the number of embed"),
+        (np.eye(4), [0, 0, 1, 1], {"n_clusters": 5}, r"n_clusters must be"),
+        (np.eye(4), [0, 0, 1, 1], {"n_clusters": 0}, r"n_clusters must be a whole number >= 1, got 0"),
+        (np.eye(4), [0, 0, 1, 1], {"ks": (0,)}, r"each of ks must be a whole number >= 1, got 0"),
+        (np.eye(4), [0, 0, 1, 1], {"ks": ()}, r"ks must hold at least one number"),
+        (np.eye(4), [0, 0, 1, 1], {"singles": "drop"}, r"singles must be one of leave-out, miss, got 'drop'"),
+        (
+            np.eye(4),
+            [0, 0, 1, 1],
+            {"clustering": "kmean"},
+            r"clustering must be one of .*got 'kmean'\. Did you mean 'kmeans'\?",
+        ),
+        (np.eye(4), [0, 0, 1, 1], {"samples": 0}, r"samples must be a whole number >= 1"),
+        (np.eye(4), [0, 0, 1, 1], {"seed": -1}, r"seed must be a whole number >= 0"),
+        (np.eye(4), [0, 0, 1, 1], {"protocol": {"images": "4"}}, r"protocol must leave 'images' to evaluate"),
+    ],
+)
+def test_bad_input(X: Floats, y: list[int], settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text) as caught:
+        evaluate(X, y, **settings)
+    assert "\n" not in str(caught.value)
+
+
+# Comparison
+
+
+def test_the_better_embedding_is_ahead(data: tuple[Floats, Integers], scores: Scores) -> None:
+    X, y = data
+    worse = evaluate(X + 1.5 * np.random.default_rng(1).normal(size=X.shape), y, clustering="both")
+    comparison = compare(scores, worse, names=("sharp", "noisy"))
+    assert set(comparison.differences) == set(scores.measures)
+    for measure, difference in comparison.differences.items():
+        assert difference.value == scores.measures[measure].value - worse.measures[measure].value
+        assert 0 < difference.low <= difference.value <= difference.high <= 1
+        assert difference.p < 0.01
+        assert comparison.verdict(measure) == "sharp is ahead"
+    turned = compare(worse, scores, names=("noisy", "sharp"))
+    for measure, difference in turned.differences.items():
+        assert difference.value == -comparison.differences[measure].value
+        assert difference.p == comparison.differences[measure].p
+        assert turned.verdict(measure) == "sharp is ahead"
+    lines = str(comparison).splitlines()
+    assert lines[0].split() == ["sharp", "noisy", "difference", "95", "%", "interval", "p"]
+    assert all(line.endswith("sharp is ahead") for line in lines[1:9])
+    assert lines[-1] == f"paired over 25 classes of {len(y)} images"
+
+
+def test_p_of_recall_by_hand() -> None:
+    """Two classes of two: one favours a, the other is even, so both flips reach the difference."""
+    y = [0, 0, 1, 1]
+    a = evaluate(np.array([[0.0], [1.0], [5.0], [6.0]]), y, ks=(1,), clustering=None)
+    b = evaluate(np.array([[0.0], [5.4], [5.0], [5.1]]), y, ks=(1,), clustering=None)
+    difference = compare(a, b).differences["Recall@1"]
+    assert (difference.a, difference.b, difference.value, difference.p) == (1.0, 0.5, 0.5, 1.0)
+    assert "no difference shown" in str(compare(a, b))
+
+
+def test_what_cannot_be_compared(data: tuple[Floats, Integers], scores: Scores) -> None:
+    X, y = data
+    shorter = evaluate(X[:-1], y[:-1], clustering=None)
+    with pytest.raises(ValueError, match=rf"same images in the same order, got {len(y)} and {len(y) - 1} images whose classes"):
+        compare(scores, shorter)
+    with pytest.raises(ValueError, match="same images in the same order"):
+        compare(scores, evaluate(X, np.roll(y, 1), clustering=None))
+    with pytest.raises(ValueError, match=r"scores must have a measure in common, got \['Recall@3'\] and \['Recall@5'\]"):
+        compare(*(evaluate(X, y, ks=(k,), clustering=None) for k in (3, 5)))
+    assert set(compare(scores, evaluate(X, y, ks=(2, 3), clustering="kmeans")).differences) == {
+        *("Recall@2", "NMI, kmeans", "F1, kmeans")
+    }
+
+
+# Files
+
+
+def test_read(tmp_path: Path) -> None:
+    X, names = np.eye(3, dtype=np.float32), np.array(["a", "a", "ö"])
+    np.savez(tmp_path / "both.npz", embeddings=X, labels=names, protocol=json.dumps({"trunk": "small", "size": 64}), more=X)
+    np.save(tmp_path / "alone.npy", X)
+    np.save(tmp_path / "labels.npy", np.array([3, 3, 2**60]))
+    (tmp_path / "labels.txt").write_text("x y\nx y\r\nö\n\n", encoding="utf-8")
+    embeddings, labels, protocol = read_embeddings(tmp_path / "both.npz")
+    np.testing.assert_array_equal(embeddings, X)
+    assert labels.tolist() == ["a", "a", "ö"]
+    assert protocol == {"trunk": "small", "size": "64"}
+    assert read_embeddings(tmp_path / "alone.npy", tmp_path / "labels.npy")[1].tolist() == [3, 3, 2**60]
+    assert read_embeddings(str(tmp_path / "both.npz"), str(tmp_path / "labels.txt"))[1].tolist() == ["x y", "x y", "ö"]
+    scores = evaluate_file(tmp_path / "both.npz", clustering=None)
+    assert scores.protocol["trunk"] == "small"
+    scores.save(tmp_path / "scores.json")
+    assert str(evaluate_file(tmp_path / "scores.json")) == str(scores)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    X = np.eye(2)
+    np.savez(tmp_path / "unnamed.npz", X)
+    np.savez(tmp_path / "unlabelled.npz", embeddings=X)
+    np.savez(tmp_path / "objects.npz", embeddings=X, labels=np.array(["a", 1], dtype=object))
+    np.savez(tmp_path / "words.npz", embeddings=X, labels=[0, 0], protocol="EfficientNet")
+    np.save(tmp_path / "alone.npy", X)
+    (tmp_path / "text.npz").write_text("not an archive")
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "objects.npz").read_bytes()[:90])
+    (tmp_path / "empty.npy").write_bytes(b"")
+    (tmp_path / "latin.txt").write_bytes("größe\n".encode("latin-1"))
+    for file, labels, text in (
+        ("scores.csv", None, r"embeddings must be in a \.npz or \.npy file, got .*scores\.csv\. Save them with np\.savez\."),
+        ("unnamed.npz", None, r"must hold an array 'embeddings', got none of ours"),
+        ("unlabelled.npz", None, r"must come with labels, got 'embeddings'\. Add the labels as an array 'labels', or"),
+        ("alone.npy", None, r"must come with labels"),
+        (
+            "objects.npz",
+            None,
+            r"must hold arrays of numbers or text, got Python objects\. Save text with np\.array\(labels, dtype",
+        ),
+        ("words.npz", None, r"protocol in .*words\.npz must be a JSON object as text, got 'EfficientNet'"),
+        ("text.npz", None, r"text\.npz must hold arrays of numbers or text, got"),
+        ("cut.npz", None, r"must hold arrays of numbers or text, got something else"),
+        ("empty.npy", None, r"must hold arrays of numbers or text, got something else"),
+        ("alone.npy", "latin.txt", r"labels must be in a \.npy file or in a text file of UTF-8, got .*latin\.txt"),
+        ("alone.npy", "empty.npy", r"empty\.npy must hold arrays"),
+    ):
+        with pytest.raises(ValueError, match=text) as caught:
+            read_embeddings(tmp_path / file, labels and tmp_path / labels)
+        assert "\n" not in str(caught.value)
