@@ -14,21 +14,26 @@ SOURCE = Path(liftedstruct.__file__).parent
 
 # A stage imports only from stages above it.
 STAGES = [
-    *("checks", "progress", "images", "products", "decoding", "packed", "doctor"),
+    *("checks", "progress", "atomic", "extras", "memory"),
+    *("images", "products", "decoding", "packed", "doctor"),
     *("batches", "distances", "losses"),
     *("neighbours", "clusters", "evaluation"),
+    *("trunks", "embedder", "training"),
     *("demo", "cli", "__main__"),
 ]
 
 PUBLIC = [
     "ContrastiveLoss",
+    "Embedder",
     "LiftedStructLoss",
     "PackedImages",
     "StructuredHingeLoss",
+    "TrainConfig",
     "TripletLoss",
     "affinity_propagation",
     "compare",
     "contrastive_loss",
+    "embed",
     "evaluate",
     "kmeans",
     "lifted_struct_loss",
@@ -42,8 +47,10 @@ PUBLIC = [
     "r_precision",
     "read_images",
     "recall_at_k",
+    "resume",
     "retrieval_recall",
     "structured_hinge_loss",
+    "train",
     "triplet_loss",
 ]
 

@@ -17,6 +17,7 @@ from liftedstruct.losses import (
 
 if TYPE_CHECKING:
     from liftedstruct.clusters import affinity_propagation, kmeans, nmi, pairwise_f1
+    from liftedstruct.embedder import Embedder, embed
     from liftedstruct.evaluation import compare, evaluate
     from liftedstruct.images import read_images
     from liftedstruct.neighbours import (
@@ -28,16 +29,20 @@ if TYPE_CHECKING:
         retrieval_recall,
     )
     from liftedstruct.packed import PackedImages, prepare
+    from liftedstruct.training import TrainConfig, resume, train
 
 __all__ = [
     "ContrastiveLoss",
+    "Embedder",
     "LiftedStructLoss",
     "PackedImages",
     "StructuredHingeLoss",
+    "TrainConfig",
     "TripletLoss",
     "affinity_propagation",
     "compare",
     "contrastive_loss",
+    "embed",
     "evaluate",
     "kmeans",
     "lifted_struct_loss",
@@ -51,8 +56,10 @@ __all__ = [
     "r_precision",
     "read_images",
     "recall_at_k",
+    "resume",
     "retrieval_recall",
     "structured_hinge_loss",
+    "train",
     "triplet_loss",
 ]
 
@@ -60,9 +67,12 @@ __version__ = "0.1.0"
 
 # Imported when they are first used: a loss in somebody's loop needs torch and numpy, and no image library.
 _LATER = {
+    "Embedder": "liftedstruct.embedder",
     "PackedImages": "liftedstruct.packed",
+    "TrainConfig": "liftedstruct.training",
     "affinity_propagation": "liftedstruct.clusters",
     "compare": "liftedstruct.evaluation",
+    "embed": "liftedstruct.embedder",
     "evaluate": "liftedstruct.evaluation",
     "kmeans": "liftedstruct.clusters",
     "map_at_r": "liftedstruct.neighbours",
@@ -74,7 +84,9 @@ _LATER = {
     "r_precision": "liftedstruct.neighbours",
     "read_images": "liftedstruct.images",
     "recall_at_k": "liftedstruct.neighbours",
+    "resume": "liftedstruct.training",
     "retrieval_recall": "liftedstruct.neighbours",
+    "train": "liftedstruct.training",
 }
 
 

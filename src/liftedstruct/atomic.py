@@ -1,14 +1,14 @@
 """Files that are either the old one or the new one, whenever the power goes."""
 
 import contextlib
+import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from liftedstruct.packed.files import sync_folder
-
-__all__ = ["replacing"]
+__all__ = ["replacing", "sync_folder", "write_json"]
 
 
 @contextlib.contextmanager
@@ -26,3 +26,19 @@ def replacing(file: str | Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(file.parent)
+
+
+def write_json(file: str | Path, content: Any) -> None:
+    """A JSON file; escapes keep names with any characters, and lone surrogates."""
+    with replacing(file) as stream:
+        stream.write(json.dumps(content).encode("ascii"))
+
+
+def sync_folder(folder: Path) -> None:
+    """Renames in a folder to the disk."""
+    if sys.platform != "win32":
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -21,21 +21,28 @@ from liftedstruct.demo import demo
 from liftedstruct.doctor import check_list_file, examine, write_fixed_list
 from liftedstruct.images import READERS, ImageSet, read_images
 from liftedstruct.losses import LOSSES
-from liftedstruct.packed import prepare
+from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.progress import say
+from liftedstruct.training.command import train_command
+from liftedstruct.trunks import TRUNKS
 
 __all__ = ["COMMANDS", "main"]
 
 
-def list_registry(what: Literal["batches", "data", "fits", "losses"]) -> None:
+def list_registry(what: Literal["batches", "data", "fits", "losses", "trunks"]) -> None:
     """List what there is to choose from.
 
     Args:
         what: the kind of thing to list.
     """
-    registries: dict[str, Mapping[str, Any]] = {"batches": BATCHES, "data": READERS, "fits": FITS, "losses": LOSSES}
-    registry = registries[what]
-    for name, entry in registry.items():
+    registries: dict[str, Mapping[str, Any]] = {
+        "batches": BATCHES,
+        "data": READERS,
+        "fits": FITS,
+        "losses": LOSSES,
+        "trunks": TRUNKS,
+    }
+    for name, entry in registries[what].items():
         print(f"{name:<18} {(inspect.getdoc(entry) or '').splitlines()[0]}")
 
 
@@ -128,6 +135,38 @@ def doctor(
         left = write_fixed_list(image_set, check_up, fix)
         say(f"{len(left):,} of {len(image_set):,} images listed in {fix}")
     return 1 if check_up.serious else 0
+
+
+def embed_images(
+    source: str,
+    folder: Path,
+    out: Path,
+    part: Literal["test", "train", "validation", "all"] = "test",
+    dim: int | None = None,
+    weights: Path | None = None,
+    crop: int | None = None,
+    batch_size: int = 64,
+) -> None:
+    """Embed the images of a prepared data set with a run, an embedder's file or an untrained trunk.
+
+    Args:
+        source: folder of a run, an embedder's file, or the name of a trunk (see "liftedstruct list trunks").
+        folder: of the prepared data set.
+        out: .npz file to write.
+        part: of the split.
+        dim: 0 gives the trunk's pooled features, without the last layer.
+        weights: file with the weights of a trunk.
+        crop: side of the centre crops in pixels; by default what the embedder was trained with.
+        batch_size: images at a time.
+    """
+    from liftedstruct.embedder import embed, open_embedder
+
+    embedder, packed = open_embedder(source, weights, pooled=dim == 0), PackedImages(folder)
+    if dim not in (None, 0, embedder.dim):
+        raise ValueError(f"--dim must be 0 or that of the embedder, {embedder.dim}, got {dim}. Train one of that size.")
+    rows = None if part == "all" else getattr(packed, part)
+    result = embed(embedder, packed, rows, batch_size, crop, progress=True, out=out)
+    print(f"{len(result):,} embeddings of {embedder.width:,} numbers in {out}")
 
 
 def evaluate_file(
@@ -226,10 +265,12 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "demo": Command(demo, "liftedstruct demo --steps 300 --seed 0"),
     "doctor": Command(doctor, "liftedstruct doctor photos/ --fix photos-fixed.csv", ("data",), failed=2),  # 1: it is ill
+    "embed": Command(embed_images, "liftedstruct embed run/ prepared/ --out embeddings.npz --part test", ("source", "folder")),
     "evaluate": Command(evaluate_file, "liftedstruct evaluate embeddings.npz --ks 1,2,4,8 --clustering both", ("file",)),
     "list": Command(list_registry, "liftedstruct list losses", ("what",)),
     "prepare": Command(prepare_data, "liftedstruct prepare photos/ --out prepared/ --fit letterbox", ("data",)),
     "products": Command(products, "liftedstruct products --out photos/ --classes 20 --images 4"),
+    "train": Command(train_command, "liftedstruct train prepared/ --out run/ --trunk small --steps 20 --crop 48", ("data",)),
 }
 
 
@@ -283,8 +324,10 @@ def _parser() -> ArgumentParser:
         for argument, parameter in inspect.signature(command.function).parameters.items():
             text = _described(command.function, argument)
             flag = f"--{argument.replace('_', '-')}"
-            if argument in command.positional:
+            if argument in command.positional and parameter.default is parameter.empty:
                 sub.add_argument(argument, type=parameter.annotation, help=text)
+            elif argument in command.positional:
+                sub.add_argument(argument, type=parameter.annotation, default=parameter.default, nargs="?", help=text)
             elif parameter.annotation is bool:
                 sub.add_argument(flag, action="store_true", help=text)
             elif parameter.default is parameter.empty:

@@ -2,6 +2,8 @@
 
 import json
 import zipfile
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,13 +13,17 @@ from numpy.typing import NDArray
 from liftedstruct.evaluation.evaluating import evaluate
 from liftedstruct.evaluation.scores import Scores
 
-__all__ = ["evaluate_file", "read_embeddings"]
+__all__ = ["evaluate_file", "note_reading", "read_embeddings"]
 
+KNOWN = ("embeddings", "labels", "protocol", "part", "data")
+READINGS = "readings of the test classes"
 LABELS_TOO = "Add the labels as an array 'labels', or name a file of them with --labels."
 
 
 def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings: Any) -> Scores:
     """Scores of saved embeddings; of a ``.json`` file the scores that were saved in it.
+
+    If the embeddings are those of the test half of a prepared data set, the reading is noted beside the data.
 
     Args:
         path: what :func:`read_embeddings` reads, or :meth:`Scores.load`.
@@ -28,7 +34,34 @@ def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings
     if Path(path).suffix == ".json":
         return Scores.load(path)
     embeddings, y, protocol = read_embeddings(path, labels)
-    return evaluate(embeddings, y, protocol=protocol, **settings)
+    scores = evaluate(embeddings, y, protocol=protocol, **settings)
+    arrays = _arrays(Path(path))
+    if str(arrays.get("part")) != "test" or "data" not in arrays:
+        return scores
+    number = note_reading(Path(str(arrays["data"])), Path(path), scores)
+    return replace(scores, protocol={**scores.protocol, READINGS: number})
+
+
+def note_reading(data: Path, path: Path, scores: Scores) -> str:
+    """Append a line to the readings of a data set's test classes, and say how many there are now.
+
+    Whoever reads the test classes often enough ends up choosing by them; the file beside the data keeps count.
+    """
+    if not data.is_dir():
+        return f"not noted, {data} is not here"
+    line = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "file": str(path.absolute()),
+        "protocol": scores.protocol,
+        "scores": {name: estimate.value for name, estimate in scores.measures.items()},
+    }
+    file = data / "test-readings.jsonl"
+    with file.open("a+", encoding="ascii") as stream:  # one write at the end of the file: two processes do not mix
+        stream.write(json.dumps(line) + "\n")
+        stream.flush()
+        stream.seek(0)
+        count = sum(1 for _ in stream)
+    return f"{count:,} so far, this one included"
 
 
 def read_embeddings(
@@ -63,7 +96,7 @@ def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return {"embeddings": loaded}
-            return {name: loaded[name] for name in ("embeddings", "labels", "protocol") if name in loaded.files}
+            return {name: loaded[name] for name in KNOWN if name in loaded.files}
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         if "allow_pickle" in str(error):
             what, remedy = "Python objects", "Save text with np.array(labels, dtype=str), and numbers as numbers."

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from liftedstruct.atomic import write_json
 from liftedstruct.checks import pick
 from liftedstruct.neighbours.ranks import SINGLES
 
@@ -58,15 +59,13 @@ class Scores:
 
     def save(self, path: str | Path) -> None:
         """Write all of it to a JSON file, which is never half there."""
-        from liftedstruct.packed.files import write_json
-
         record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "protocol": self.protocol, "singles": self.singles}
         for name in ("recall", "nmi", "f1"):
             estimates: dict[Any, Estimate] = getattr(self, name)
             record[name] = {str(key): [e.value, e.low, e.high] for key, e in estimates.items()}
         record |= {"classes": self.classes.tolist(), "ranks": self.ranks.tolist()}
         record["clusters"] = {name: clusters.tolist() for name, clusters in self.clusters.items()}
-        write_json(Path(path), record)
+        write_json(path, record)
 
     @staticmethod
     def load(path: str | Path) -> "Scores":

@@ -25,8 +25,6 @@ __all__ = [
     "locked",
     "npy_header",
     "read_record",
-    "sync_folder",
-    "write_json",
 ]
 
 VERSION = 1
@@ -50,27 +48,6 @@ def npy_header(n: int, size: int) -> bytes:
     """The head of a version 1.0 .npy file, in exactly ``HEADER`` bytes."""
     text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({n}, {size}, {size}, 3), }}"
     return b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little") + text.ljust(HEADER - 11).encode("ascii") + b"\n"
-
-
-def write_json(file: Path, content: Any) -> None:
-    """A JSON file that is either the old one or the new one; escapes keep names with any characters, and lone surrogates."""
-    temporary = file.with_name(file.name + ".tmp")
-    with temporary.open("w", encoding="ascii") as stream:
-        json.dump(content, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(file)
-    sync_folder(file.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Renames in a folder to the disk."""
-    if sys.platform != "win32":
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 @contextlib.contextmanager

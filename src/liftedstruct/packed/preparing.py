@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from liftedstruct.atomic import sync_folder, write_json
 from liftedstruct.checks import check_count, pick
 from liftedstruct.decoding import FITS, ImageError, SourceError, decode, is_passing
 from liftedstruct.images.image_set import ImageSet
@@ -34,8 +35,6 @@ from liftedstruct.packed.files import (
     locked,
     npy_header,
     read_record,
-    sync_folder,
-    write_json,
 )
 from liftedstruct.packed.packed_images import PackedImages
 from liftedstruct.progress import Bar, say

@@ -1,8 +1,10 @@
-"""What training costs beside the network itself: a step, and the memory of big batches. Part of ``benchmarks/training.py``.
+"""What training and embedding cost beside the network itself: a step, the memory of big batches, images embedded a second.
+
+    python benchmarks/training.py [--out FILE]
 
 The bare pass is the trunk's forward and backward on pixels that are scaled already, and nothing else. It takes turns with whole
 steps of the training loop (batch, crops, scaling, head, loss, clipping, optimizer, log) on the same pixels. Memory is the peak
-resident size of a process of its own.
+resident size of a process of its own. Embedding is measured as in ``benchmarks/embedding.py``.
 """
 
 import argparse
@@ -16,6 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from embedding import measure_embedding, noise
 from liftedstruct.embedder import Embedder
 from liftedstruct.losses import lifted_struct_loss
 from liftedstruct.memory import keep_memory
@@ -28,9 +31,7 @@ from liftedstruct.training.optimizers import training_mode
 from liftedstruct.training.run_folder import RunFolder
 from liftedstruct.training.sources import Batch
 from liftedstruct.trunks import DEFAULT_TRUNK, Trunk, make_trunk
-from table import Table, status_bytes
-
-__all__ = ["measure_caching", "measure_step"]
+from table import Table, processor, status_bytes
 
 ROUNDS = 10
 CROP, CHUNK, SMALL_CROP = 224, 32, 64
@@ -135,14 +136,22 @@ def difference(m: int, chunk: int) -> float:
     return ((gradients[0] - gradients[1]).abs().max() / gradients[0].abs().max()).item()
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="also write the figures here")
     parser.add_argument("--memory", type=int, nargs=2, help=argparse.SUPPRESS)  # what the process of its own runs
     options = parser.parse_args()
     if options.memory:
         print(*peak_bytes(*options.memory))
-    else:
-        whole = Table()
-        measure_step(whole)
-        measure_caching(whole)
-        whole.finish(None)
+        return
+    table = Table()
+    table.say(f"{processor()}, torch {torch.__version__}, {torch.get_num_threads()} threads")
+    measure_step(table)
+    measure_caching(table)
+    with tempfile.TemporaryDirectory() as folder:
+        measure_embedding(DEFAULT_TRUNK, noise(Path(folder)), 4, table)
+    table.finish(options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """How fast images are embedded, beside the trunk alone and a plain PyTorch loop; and the untrained trunks on real birds.
 
-    python benchmarks/embedding_part.py [--trunk NAME] [--batches 4] [--out FILE] [--data FOLDER [--packed FOLDER]]
+    python benchmarks/embedding.py [--trunk NAME] [--batches 4] [--out FILE] [--data FOLDER [--packed FOLDER]]
 
 The plain loop is what one writes first: crops to floats, (x - 127) / 128, the network in evaluation mode without gradients, the
 memory settings that glibc comes with; it runs in a process of its own, since those settings are a process's, and only its loop
@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 from torch.nn.functional import normalize
 
 from liftedstruct.embedder import Embedder, embed
@@ -31,6 +30,7 @@ from liftedstruct.images import read_images
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.images.sources import FolderSource
 from liftedstruct.memory import keep_memory
+from liftedstruct.neighbours import recall_at_k
 from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.trunks import TRUNKS, Trunk, make_trunk
 from liftedstruct.trunks.layers import folded
@@ -132,18 +132,10 @@ def measure_untrained(data: Path, folder: Path, table: Table) -> None:
         X, labels = torch.from_numpy(result.embeddings), torch.from_numpy(result.labels)
         table.say(f"\n{embedder.trunk.describe()}, untrained, {crop} centre crop, {len(result):,} test images of {packed.name}")
         for distance, points, published in zip(("Euclidean", "cosine"), (X, normalize(X)), expected, strict=True):
-            found = recalls(points, labels)
+            found = [100 * share for share in recall_at_k(points, labels, KS).values()]
             table.say(f"  {distance:<10} R@{', '.join(map(str, KS))}: " + " ".join(f"{value:.1f}" for value in found))
             most = max(abs(a - b) for a, b in zip(found, published, strict=True))
             table.bar(f"points off the noted recalls, {name}, {distance}", most, most=0.5)
-
-
-def recalls(X: Tensor, labels: Tensor) -> list[float]:
-    """Percent of images with one of their class among the K nearest others."""
-    D = torch.cdist(X, X).fill_diagonal_(torch.inf)
-    nearest = D.topk(max(KS), largest=False).indices
-    found = (labels[nearest] == labels[:, None]).cumsum(dim=1) > 0
-    return [100 * float(found[:, k - 1].float().mean()) for k in KS]
 
 
 def noise(folder: Path) -> PackedImages:
