@@ -1,4 +1,5 @@
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,11 +16,14 @@ from liftedstruct.evaluation import Scores
 from liftedstruct.images import READERS
 from liftedstruct.losses import LOSSES
 from liftedstruct.packed import PackedImages
+from liftedstruct.trunks import TRUNKS
+
+TINY = shlex.split("--trunk small --weights random --freeze 0 --steps 3 --crop 48 --batch-size 16 --dim 8")
 
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the pictures and the embeddings that the examples speak of."""
+    """A folder with the pictures, the run and the embeddings that the examples speak of."""
     folder = tmp_path_factory.mktemp("workplace")
     rng = np.random.default_rng(0)
     labels = np.arange(120) // 6
@@ -27,10 +31,14 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "embeddings.npz", embeddings=X, labels=labels, protocol=json.dumps({"trunk": "none at all"}))
     np.savez(folder / "worse.npz", embeddings=X + rng.normal(size=X.shape), labels=labels)
     assert main(["products", "--out", str(folder / "photos"), "--classes", "20", "--images", "4", "--size", "48"]) == 0
+    assert main(["prepare", str(folder / "photos"), "--out", str(folder / "prepared"), "--fit", "letterbox"]) == 0
+    assert main(["train", str(folder / "prepared"), "--out", str(folder / "run"), *TINY]) == 0
     return folder
 
 
-@pytest.mark.parametrize(("what", "registry"), [("losses", LOSSES), ("batches", BATCHES), ("data", READERS), ("fits", FITS)])
+@pytest.mark.parametrize(
+    ("what", "registry"), [("losses", LOSSES), ("batches", BATCHES), ("data", READERS), ("fits", FITS), ("trunks", TRUNKS)]
+)
 def test_list(what: str, registry: dict[str, type], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", what]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -50,6 +58,8 @@ def test_help_has_an_example_that_runs(
     assert example[:2] == ["liftedstruct", command]
     if command == "products":
         example = [part.replace("photos/", "more/") for part in example] + ["--size", "32"]
+    if command == "train":
+        example = [part.replace("run/", "another-run/") for part in example] + TINY
     assert main(example[1:]) == 0
 
 
@@ -247,3 +257,29 @@ def test_a_failure_is_one_line_and_1(capsys: pytest.CaptureFixture[str]) -> None
 def test_it_is_a_module_too() -> None:
     done = subprocess.run([sys.executable, "-m", "liftedstruct", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith(__version__)
+
+
+def test_train_embed_evaluate(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepared, out = str(workplace / "prepared"), str(tmp_path / "test.npz")
+    assert main(["train", "--resume", str(workplace / "run")]) == 0
+    assert "of 3" in capsys.readouterr().out
+    assert main(["train", prepared, "--out", str(workplace / "run"), *TINY]) == 1
+    assert "it holds one at step 3" in capsys.readouterr().err
+    assert main(["train", prepared]) == 1
+    assert "out must be given" in capsys.readouterr().err
+    assert main(["train", prepared, "--out", str(tmp_path / "other"), "--loss", "lifted"]) == 1
+    assert "Did you mean 'lifted_struct'?" in capsys.readouterr().err
+    assert main(["embed", str(workplace / "run"), prepared, "--out", out]) == 0
+    assert "40 embeddings of 8 numbers" in capsys.readouterr().out
+    assert (
+        main(["embed", str(workplace / "run"), prepared, "--out", str(tmp_path / "pooled.npz"), "--dim", "0", "--part", "all"])
+        == 0
+    )
+    assert "80 embeddings of 128 numbers" in capsys.readouterr().out
+    assert main(["embed", str(workplace / "run"), prepared, "--out", out, "--dim", "7"]) == 1
+    assert "--dim must be 0 or that of the embedder, 8, got 7" in capsys.readouterr().err
+    assert main(["embed", "smal", prepared, "--out", out]) == 1
+    assert "Did you mean 'small'?" in capsys.readouterr().err
+    assert main(["evaluate", out, "--clustering", "none"]) == 0
+    assert "1 so far, this one included" in capsys.readouterr().out
+    assert (workplace / "prepared" / "test-readings.jsonl").exists()

@@ -413,3 +413,26 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=text) as caught:
             read_embeddings(tmp_path / file, labels and tmp_path / labels)
         assert "\n" not in str(caught.value)
+
+
+def test_reading_the_test_classes_is_noted_beside_the_data(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(40) // 4
+    arrays = {"embeddings": rng.normal(size=(10, 3))[labels] + 0.1 * rng.normal(size=(40, 3)), "labels": labels}
+    data = tmp_path / "prepared"
+    data.mkdir()
+    for name, part in (("train", "train"), ("test", "test")):
+        np.savez(tmp_path / f"{name}.npz", part=np.array(part), data=np.array(str(data)), **arrays)
+    assert "readings of the test classes" not in evaluate_file(tmp_path / "train.npz", clustering=None).protocol
+    assert not (data / "test-readings.jsonl").exists()
+    for count in (1, 2):
+        scores = evaluate_file(tmp_path / "test.npz", clustering=None)
+        assert scores.protocol["readings of the test classes"] == f"{count} so far, this one included"
+    lines = [json.loads(line) for line in (data / "test-readings.jsonl").read_text().splitlines()]
+    assert len(lines) == 2
+    assert lines[1]["scores"]["Recall@1"] == scores.recall[1].value
+    assert lines[1]["protocol"]["images"] == "40"
+    (data / "test-readings.jsonl").unlink()
+    data.rmdir()
+    gone = evaluate_file(tmp_path / "test.npz", clustering=None)
+    assert "not noted" in gone.protocol["readings of the test classes"]

@@ -265,12 +265,12 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "demo": Command(demo, "liftedstruct demo --steps 300 --seed 0"),
     "doctor": Command(doctor, "liftedstruct doctor photos/ --fix photos-fixed.csv", ("data",), failed=2),  # 1: it is ill
-    "embed": Command(embed_images, "liftedstruct embed run/ prepared/ --out embeddings.npz --part test", ("source", "folder")),
+    "embed": Command(embed_images, "liftedstruct embed run/ prepared/ --out test.npz --part test", ("source", "folder")),
     "evaluate": Command(evaluate_file, "liftedstruct evaluate embeddings.npz --ks 1,2,4,8 --clustering both", ("file",)),
     "list": Command(list_registry, "liftedstruct list losses", ("what",)),
     "prepare": Command(prepare_data, "liftedstruct prepare photos/ --out prepared/ --fit letterbox", ("data",)),
     "products": Command(products, "liftedstruct products --out photos/ --classes 20 --images 4"),
-    "train": Command(train_command, "liftedstruct train prepared/ --out run/ --trunk small --steps 20 --crop 48", ("data",)),
+    "train": Command(train_command, "liftedstruct train prepared/ --out run/ --preset quick", ("data",)),
 }
 
 
