@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,16 +18,14 @@ LABELS_TOO = "Add the labels as an array 'labels', or name a file of them with -
 
 
 def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings: Any) -> Scores:
-    """Scores of saved embeddings; of a ``.json`` file the scores that were saved in it.
+    """Scores of saved embeddings.
 
     Args:
-        path: what :func:`read_embeddings` reads, or :meth:`Scores.load`.
+        path: what :func:`read_embeddings` reads.
         labels: a file of labels, if they are not in the same one.
         settings: of :func:`liftedstruct.evaluation.evaluate`.
 
     """
-    if Path(path).suffix == ".json":
-        return Scores.load(path)
     embeddings, y, protocol = read_embeddings(path, labels)
     return evaluate(embeddings, y, protocol=protocol, **settings)
 
@@ -64,7 +63,7 @@ def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
             if isinstance(loaded, np.ndarray):
                 return {"embeddings": loaded}
             return {name: loaded[name] for name in ("embeddings", "labels", "protocol") if name in loaded.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         if "allow_pickle" in str(error):
             what, remedy = "Python objects", "Save text with np.array(labels, dtype=str), and numbers as numbers."
         else:
@@ -76,7 +75,7 @@ def _read_labels(path: Path) -> NDArray[np.generic]:
     if path.suffix == ".npy":
         return _arrays(path)["embeddings"]
     try:
-        lines = path.read_text(encoding="utf-8").rstrip().splitlines()
+        lines = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(
             f"labels must be in a .npy file or in a text file of UTF-8, got {path}. Save it as one of them."
