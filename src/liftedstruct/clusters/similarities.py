@@ -68,7 +68,7 @@ def _similarities(X: Tensor, Y: Tensor) -> Tensor:
     x, y = X.square().sum(dim=1), Y.square().sum(dim=1)
     S = torch.addmm(-y, X, Y.T, alpha=2).sub_(x[:, None])
     lost = -CLOSE * (x[:, None] + y)
-    i, j = (S > lost).nonzero(as_tuple=True)
+    i, j = (lost < S).nonzero(as_tuple=True)
     for part in torch.arange(len(i)).split(max(1, 2**21 // X.shape[1])):
         S[i[part], j[part]] = -(X[i[part]] - Y[j[part]]).square().sum(dim=1)
     return S
