@@ -226,7 +226,7 @@ def test_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (
             ["list", "loses"],
-            "liftedstruct list: what must be one of 'batches', 'data', 'fits', 'losses', got 'loses'. See 'lifted",
+            "liftedstruct list: what must be one of 'batches', 'data', 'fits', 'losses', 'trunks', got 'loses'. See 'lifted",
         ),
         (["nothing"], "liftedstruct: argument subcommand: invalid choice: 'nothing'"),
         (["demo", "--steps", "many"], "liftedstruct demo: "),

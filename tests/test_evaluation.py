@@ -290,7 +290,12 @@ NAN[2, 1] = np.nan
         (np.eye(4), np.zeros(4), {}, r"labels must be integers or strings, got float64"),
         (np.zeros((0, 2)), [], {}, r"embeddings must have shape \(m, d\) with m, d >= 1, got \(0, 2\)"),
         (NAN, [0, 0, 1, 1], {}, r"embeddings must be finite, row 2 holds nan"),
-        (np.eye(4), [0, 0, 1, 1], {"n_clusters": 5, "clustering": "kmeans"}, r"n_clusters must be at most the number of embed"),
+        (
+            np.eye(4),
+            [0, 0, 1, 1],
+            {"n_clusters": 5, "clustering": "kmeans"},
+            r"n_clusters must be at most the number of images",
+        ),
         (np.eye(4), [0, 0, 1, 1], {"n_clusters": 5}, r"n_clusters must be"),
         (np.eye(4), [0, 0, 1, 1], {"n_clusters": 0}, r"n_clusters must be a whole number >= 1, got 0"),
         (np.eye(4), [0, 0, 1, 1], {"ks": (0,)}, r"each of ks must be a whole number >= 1, got 0"),
@@ -379,7 +384,7 @@ def test_read(tmp_path: Path) -> None:
     scores = evaluate_file(tmp_path / "both.npz", clustering=None)
     assert scores.protocol["trunk"] == "small"
     scores.save(tmp_path / "scores.json")
-    assert str(evaluate_file(tmp_path / "scores.json")) == str(scores)
+    assert str(Scores.load(tmp_path / "scores.json")) == str(scores)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -418,7 +423,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_reading_the_test_classes_is_noted_beside_the_data(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(40) // 4
-    arrays = {"embeddings": rng.normal(size=(10, 3))[labels] + 0.1 * rng.normal(size=(40, 3)), "labels": labels}
+    arrays: dict[str, Any] = {"embeddings": rng.normal(size=(10, 3))[labels] + 0.1 * rng.normal(size=(40, 3)), "labels": labels}
     data = tmp_path / "prepared"
     data.mkdir()
     for name, part in (("train", "train"), ("test", "test")):

@@ -183,20 +183,22 @@ def evaluate_file(
     """Recall@K, NMI and F1 of saved embeddings, with 95 % intervals.
 
     Args:
-        file: .npz with arrays embeddings (n, d) and labels (n,), .npy with the embeddings alone, or scores saved with --out.
+        file: .npz with arrays embeddings (n, d) and labels (n,), or .npy with the embeddings alone.
         labels: a .npy file, or a text file with a label on each line; the labels in the .npz file by default.
         ks: values of K with commas between.
         clustering: what NMI and F1 are measured on.
         n_clusters: by default as many as there are classes.
         singles: whether images alone in their class are left out of Recall@K or count as a miss.
-        compare: another such file of the same images, to test this one against.
+        compare: another such file of the same images, or its scores saved with --out, to test this one against.
         out: write the scores to this JSON file.
         seed: of the intervals and of k-means.
     """
     from liftedstruct import evaluation
 
-    if out is not None and not out.absolute().parent.is_dir():
-        raise ValueError(f"--out must be in a folder that exists, got {out}. Make {out.parent} first.")
+    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+        raise ValueError(f"--out must be a file in a folder that exists, got {out}. Name a file, and make its folder first.")
+    if compare is not None and not compare.is_file():
+        raise ValueError(f"--compare must be a file, there is none at {compare}. Check the path.")
     read = partial(
         evaluation.evaluate_file,
         labels=labels,
@@ -213,7 +215,8 @@ def evaluate_file(
         scores.save(out)
     if compare is not None:
         names = (file.stem, compare.stem) if file.stem != compare.stem else (str(file), str(compare))
-        print(f"\n{evaluation.compare(scores, read(compare), names=names, seed=seed)}")
+        other = evaluation.Scores.load(compare) if compare.suffix == ".json" else read(compare)
+        print(f"\n{evaluation.compare(scores, other, names=names, seed=seed)}")
 
 
 def open_data(data: str, kind: str | None, test_classes: str | None, validation: float, seed: int, size: int = 128) -> ImageSet:

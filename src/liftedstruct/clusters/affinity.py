@@ -95,36 +95,56 @@ def affinity_propagation(
     >>> found.labels, found.exemplars
     (array([0, 0, 0, 1, 1, 1]), array([1, 4]))
     """
-    given = as_embeddings(embeddings).detach().cpu()
-    X = given - given.double().mean(dim=0).to(given.dtype)
-    check_finite(given, X.double().square().sum().item())
-    n, K, k = len(X), n_clusters, neighbours
-    _check(n, K, preference, k, damping, tolerance)
+    given = as_embeddings(embeddings).detach().cpu().double()
+    X = given - given.mean(dim=0)
+    check_finite(given, X.square().sum().item())
+    n, K = len(X), n_clusters
+    _check(n, K, preference, neighbours, damping, tolerance)
     check_count("max_iterations", max_iterations)
     unchanged = math.ceil(5 / (1 - damping) - 1e-9) if unchanged is None else check_count("unchanged", unchanged)
-    if k is None and 8 * n**2 > (available_bytes() // 2 if max_bytes is None else max_bytes):
-        k = max(50, math.ceil(5 * n / K) if K else 100)
-    if k is not None and k >= n - 1:
-        k = None
-    largest = 4 * float(X.double().square().sum(dim=1).max())  # ‖x_i - x_k‖² of centred rows
+    k = _form(n, K, neighbours, max_bytes)
+
+    # Messages are float32, so embeddings of any size are scaled to about 1, and what is on the scale of similarities back.
+    scale = 2.0 ** min(500, -math.frexp(float(X.abs().max()))[1])
+    unit = scale**2
+    X = X * scale
+    largest = 4 * float(X.square().sum(dim=1).max())  # ‖x_i - x_k‖² of centred rows
     similarities = all_pairs(X) if k is None else neighbour_graph(X, k)
-    search = Search(similarities, damping, max_iterations, unchanged, progress)
+    search = Search(similarities, damping, max_iterations, unchanged, progress, unit)
     with _threads_for(similarities):
         if K is not None:
             found = search_preference(search, K, guess_preference(X, K), largest, tolerance, k)
+            preference = found.preference / unit
         else:
-            found = search.step(median_similarity(X) if preference is None else float(preference))
+            preference = median_similarity(X) / unit if preference is None else float(preference)
+            most = 2 * n * max(largest, 1.0)  # beyond it nothing changes but the digits
+            found = search.step(min(max(preference * unit, -most), most))
+    clustering = found.clustering
+    alone = clustering.net_similarity - found.preference * found.n_clusters  # without the exemplars' preferences
     return AffinityPropagation(
-        labels=np.searchsorted(found.clustering.exemplars, found.clustering.chosen),
-        exemplars=found.clustering.exemplars,
-        preference=found.preference,
-        net_similarity=found.clustering.net_similarity,
+        labels=np.searchsorted(clustering.exemplars, clustering.chosen),
+        exemplars=clustering.exemplars,
+        preference=preference,
+        net_similarity=alone / unit + preference * found.n_clusters,
         n_iterations=sum(step.iterations for step in search.steps),
         converged=found.converged,
         neighbours=k,
         asked=K,
-        trail=tuple((step.preference, step.n_clusters) for step in search.steps),
+        trail=tuple((step.preference / unit, step.n_clusters) for step in search.steps),
     )
+
+
+def _form(n: int, K: int | None, neighbours: int | None, max_bytes: int | None) -> int | None:
+    """How many neighbours the graph has, or None for all pairs."""
+    most, k = (available_bytes() // 2 if max_bytes is None else max_bytes), neighbours
+    if k is None and 8 * n**2 > most:
+        k = max(50, math.ceil(5 * n / K) if K else 100)
+        if k >= n - 1:
+            raise ValueError(
+                f"{n:,} points in {K or 'any number of'} clusters must have memory for all pairs, {8 * n**2 / 1e9:.1f} GB, got "
+                f"{most / 1e9:.1f} GB. Raise max_bytes, pass neighbours, or ask for more clusters."
+            )
+    return None if k is not None and k >= n - 1 else k
 
 
 @contextmanager
@@ -145,11 +165,11 @@ def _check(n: int, K: int | None, preference: float | None, k: int | None, dampi
         raise ValueError(
             f"n_clusters must be at most the number of points, got {K:,} for {n:,} points. Ask for fewer clusters."
         )
-    if preference is not None and not math.isfinite(preference):
+    if preference is not None and not (isinstance(preference, int | float | np.number) and math.isfinite(preference)):
         raise ValueError(f"preference must be finite, got {preference}. The median similarity is a good start.")
     if k is not None:
         check_count("neighbours", k)
-    if not 0.5 <= damping < 1:
+    if not isinstance(damping, int | float | np.number) or not 0.5 <= damping < 1:
         raise ValueError(f"damping must be at least 0.5 and less than 1, got {damping}. Frey and Dueck use 0.5 to 0.9.")
     if not tolerance >= 0:
         raise ValueError(f"tolerance must be a number >= 0, got {tolerance}. 0.01 accepts 99 to 101 for 100.")

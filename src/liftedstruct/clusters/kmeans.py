@@ -64,7 +64,7 @@ def kmeans(embeddings: Embeddings, n_clusters: int, seed: int = 0, starts: int =
     middle = points.mean(axis=0)
     points = points - middle
     check_finite(X, float(np.square(points).sum()))
-    scale = 2.0 ** -math.frexp(np.abs(points).max())[1]  # of two: no digit is lost
+    scale = 2.0 ** min(1000, -math.frexp(np.abs(points).max())[1])  # of two: no digit is lost
     rounded = np.ascontiguousarray(points * scale, dtype=np.float32)
     _check_distinct(rounded, K)
     labels = _by_faiss(rounded, K, seed, starts, iterations)

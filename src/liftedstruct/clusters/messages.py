@@ -18,9 +18,10 @@ But nearly all that r and a hold is known from s and a few numbers for each row 
   :math:`f_{ik} < 0` only if :math:`r_{ik}` was lately positive: if k is nearer to i than i's exemplar, roughly.
 
 So r is not stored, and of f only those blocks of :data:`BLOCK` columns are touched that hold something or are about to: an
-iteration reads s once, and does all else while a row is in the cache. This is exact, not an approximation: what is dropped is
-below float32's rounding. The sums over columns are kept for each of :data:`CHUNKS` parts of the rows and added in their order,
-so that the result does not depend on the number of threads.
+iteration reads s once, and does all else while a row is in the cache. This is no approximation: what is dropped is below
+float32's rounding (and of e, whatever is not among the :data:`RECENT` largest of its row: eight were the most seen). The sums
+over columns are kept for each of :data:`CHUNKS` parts of the rows and added in their order, so that the result does not depend
+on the number of threads.
 """
 
 from dataclasses import dataclass, field
@@ -88,6 +89,7 @@ class Messages:
     r_own: Floats = field(init=False)  # r_kk                                                     (n,)
     a_own: Floats = field(init=False)  # a_kk                                                     (n,)
     u: Floats = field(init=False)  # u_k                                                          (n,), then zeros to a block
+    best: NDArray[np.int32] = field(init=False)  # k of the largest a_ik + s_ik, k = i included   (n,)
     sums: Floats = field(init=False)  # sum over the rows of a chunk of max(0, r_ik)              (CHUNKS, n to a block)
 
     def __post_init__(self) -> None:
@@ -100,6 +102,7 @@ class Messages:
         self.e_count = np.zeros(n, np.int32)
         self.f = np.zeros_like(self.similarities.values)
         self.live = np.zeros(len(self.similarities.tops), np.bool_)
+        self.best = np.arange(n, dtype=np.int32)
         self.sums = np.zeros((CHUNKS, room), np.float32)
 
     def iterate(self) -> NDArray[np.bool_]:
@@ -109,7 +112,19 @@ class Messages:
         c_old, c_new = np.float32(self.c), np.float32(self.damping * self.c + (1 - self.damping))
         pull: Floats = np.minimum(self.u, ZERO)
         self.alpha = keep * self.alpha + take * pull
-        state = (self.b, self.e, self.e_at, self.e_count, self.alpha, self.f, self.live, self.r_own, self.a_own, self.u)
+        state = (
+            self.b,
+            self.e,
+            self.e_at,
+            self.e_count,
+            self.alpha,
+            self.f,
+            self.live,
+            self.r_own,
+            self.a_own,
+            self.u,
+            self.best,
+        )
         _sweep(rows.start, rows.columns, rows.values, rows.tops, self.preferences, *state, c_old, c_new, keep, self.sums)
         total = self.sums.sum(axis=0, dtype=np.float64)[:n].astype(np.float32)  #                 (n,)
         self.c = float(c_new)
@@ -127,7 +142,7 @@ class Messages:
 
 
 @njit(cache=True, fastmath=True, parallel=True)
-def _sweep(start, columns, s, tops, p, b, e, e_at, e_count, alpha, f, live, r_own, a_own, u, c_old, c_new, keep, sums):  # type: ignore[no-untyped-def]
+def _sweep(start, columns, s, tops, p, b, e, e_at, e_count, alpha, f, live, r_own, a_own, u, chosen, c_old, c_new, keep, sums):  # type: ignore[no-untyped-def]
     """Update a_ik (that is f), then r_ik (that is b, e and r_own), then the sums of its positive parts, row by row."""
     n = len(p)
     take = np.float32(1) - keep
@@ -192,8 +207,11 @@ def _sweep(start, columns, s, tops, p, b, e, e_at, e_count, alpha, f, live, r_ow
             for j in range(e_count[i]):
                 e_of[e_at[i, j]] = ZERO
             _fade(i, keep, abs(b_i), e, e_at, e_count)
+            chosen[i] = i
             if m > itself:
-                _remember(i, where[top] * BLOCK + top, take * (m - max(m2, itself)), e, e_at, e_count)
+                at = where[top] * BLOCK + top
+                chosen[i] = at if everything else own[at]
+                _remember(i, at, take * (m - max(m2, itself)), e, e_at, e_count)
 
             # their positive parts, by column
             for block in range(length // BLOCK):

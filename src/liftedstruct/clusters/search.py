@@ -43,10 +43,16 @@ class Search:
     """Affinity propagation at one preference after another, each from the messages of the one before."""
 
     def __init__(
-        self, similarities: Similarities, damping: float, max_iterations: int, unchanged: int, progress: bool = False
+        self,
+        similarities: Similarities,
+        damping: float,
+        max_iterations: int,
+        unchanged: int,
+        progress: bool = False,
+        unit: float = 1.0,  # of the similarities, beside those of the caller: what is said is on the caller's scale
     ) -> None:
         self.similarities, self.damping = similarities, damping
-        self.max_iterations, self.unchanged, self.progress = max_iterations, unchanged, progress
+        self.max_iterations, self.unchanged, self.progress, self.unit = max_iterations, unchanged, progress, unit
         self.messages: Messages | None = None
         self.steps: list[Step] = []
         self.begin = time.monotonic()
@@ -72,13 +78,17 @@ class Search:
         if self.progress:
             seconds = time.monotonic() - self.begin
             say(
-                f"affinity propagation, step {len(self.steps)}: preference {preference:.4g}, {iterations} iterations, "
-                f"{step.n_clusters:,} clusters, {seconds:.0f} s"
+                f"affinity propagation, step {len(self.steps)}: preference {preference / self.unit:.4g}, "
+                f"{iterations} iterations, {step.n_clusters:,} clusters, {seconds:.0f} s"
             )
         return step
 
     def _rest(self, messages: Messages, unchanged: int) -> tuple[NDArray[np.bool_], int, bool]:
-        """Iterate until the exemplars stay the same; where they keep coming back to earlier sets, damp more."""
+        """Iterate until the exemplars stay the same and every point's best choice is one of them.
+
+        The second matters: before the first exemplar of a heap appears, nothing changes for long. Where the exemplars keep
+        coming back to earlier sets, the messages are damped more.
+        """
         messages.damping = self.damping
         seen: set[bytes] = set()
         last, same, returns = b"", 0, 0
@@ -86,7 +96,7 @@ class Search:
             is_exemplar = messages.iterate()
             now = np.packbits(is_exemplar).tobytes()
             same = same + 1 if now == last else 0
-            if same >= unchanged and messages.c > STARTED and is_exemplar.any():
+            if same >= unchanged and messages.c > STARTED and is_exemplar[messages.best].all():
                 return is_exemplar, iteration, True
             if same == 0:
                 returns += now in seen
@@ -128,9 +138,9 @@ def search_preference(search: Search, K: int, guess: float, largest: float, tole
         raise _unreachable(K, n, neighbours, f"the fewest found are {nearest.n_clusters:,}")
     if abs(off) > tolerance * K:
         warnings.warn(
-            f"no preference was found that gives {K:,} clusters: {nearest.n_clusters:,} are the nearest to it "
-            f"(the number jumps, as with duplicates or well separated groups)",
-            stacklevel=4,
+            f"no preference was found that gives {K:,} clusters, {nearest.n_clusters:,} are the nearest to it. "
+            "Ask for that many, or take it as it is.",
+            stacklevel=3,
         )
     return nearest
 
@@ -168,7 +178,7 @@ def _close_in(search: Search, K: int, guess: float, largest: float) -> None:
                 return
             share = math.log(many[1] / K) / math.log(many[1] / few[1])  # on a line in log-log
             x = many[0] + width * (0.5 if abs(side) > 2 else min(max(share, 0.1), 0.9))
-        elif x in (least, most):
+        elif x == (most if C > K else least):
             return
         else:
             x = min(max(x + stride * math.copysign(max(abs(math.log(C / K)), 0.1), C - K), least), most)
@@ -176,7 +186,7 @@ def _close_in(search: Search, K: int, guess: float, largest: float) -> None:
 
 
 def _check_graph(similarities: Similarities, K: int, tolerance: float, neighbours: int | None) -> None:
-    """K exemplars and their neighbours must be able to make up all points, and no part of the graph may go without one."""
+    """K exemplars and their neighbours must be able to make up all points."""
     if neighbours is None:
         return
     n, most = similarities.n, math.floor(K * (1 + tolerance))

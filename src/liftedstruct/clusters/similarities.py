@@ -13,11 +13,12 @@ from liftedstruct.neighbours import nearest_neighbours
 __all__ = ["all_pairs", "available_bytes", "guess_preference", "median_similarity", "neighbour_graph"]
 
 ROWS = 512  # of a product
+CLOSE = 1e-9  # of ‖x‖² + ‖y‖²: below, less than float32's seven digits are left of a difference of float64 products
 SAMPLE = 2000  # rows from which a preference is guessed
 
 
 def all_pairs(X: Tensor) -> Similarities:
-    """Every pair, n² float32. The products are float64, so that near duplicates keep their digits; half of them are made."""
+    """Every pair, n² float32. The products are float64, and half of them are made."""
     n = len(X)
     room = n + -n % BLOCK
     values = torch.empty(n, room)
@@ -50,19 +51,27 @@ def neighbour_graph(X: Tensor, k: int) -> Similarities:
 
 
 def median_similarity(X: Tensor) -> float:
-    """The median over all pairs of up to 2,000 points; of more points, over the pairs of some rows, evenly spaced."""
+    """The median over all pairs of up to 2,000 points; of more points, over those of some rows, evenly spaced. Never 0."""
     n = len(X)
     if n < 2:
-        return 0.0
+        return -1e-6
     rows = np.linspace(0, n - 1, min(n, max(1, 4_000_000 // n))).astype(np.int64)
     Y = X.double()
     values = _similarities(Y[rows], Y)  #                                                         (rows, n)
     values[torch.arange(len(rows)), torch.from_numpy(rows)] = torch.nan
-    return float(values.nanmedian())
+    median = float(values.nanmedian())
+    return median if median < 0 else _tenth_of_spread(X)
 
 
 def _similarities(X: Tensor, Y: Tensor) -> Tensor:
-    return torch.addmm(-Y.square().sum(dim=1), X, Y.T, alpha=2).sub_(X.square().sum(dim=1, keepdim=True)).clamp_(max=0)
+    """-‖x_i - y_j‖² in float64; where the product has lost its digits, from the difference."""
+    x, y = X.square().sum(dim=1), Y.square().sum(dim=1)
+    S = torch.addmm(-y, X, Y.T, alpha=2).sub_(x[:, None])
+    lost = -CLOSE * (x[:, None] + y)
+    i, j = (lost < S).nonzero(as_tuple=True)
+    for part in torch.arange(len(i)).split(max(1, 2**21 // X.shape[1])):
+        S[i[part], j[part]] = -(X[i[part]] - Y[j[part]]).square().sum(dim=1)
+    return S
 
 
 def guess_preference(X: Tensor, K: int) -> float:
@@ -79,16 +88,22 @@ def guess_preference(X: Tensor, K: int) -> float:
         cost[0] += float(D2[:, :fewer].amin(dim=1).sum())
         cost[1] += float(D2.amin(dim=1).sum())
     saved = (cost[0] - cost[1]) / (more - fewer) * n / len(queries) if more > fewer else 0.0
-    return -saved if saved > 0 else 0.1 * median_similarity(X)
+    return -saved if saved > 0 else _tenth_of_spread(X)
+
+
+def _tenth_of_spread(X: Tensor) -> float:
+    """A preference where most points are equal, and the usual ones are 0, at which clusters cost nothing."""
+    return min(-0.1 * float(X.double().square().sum(dim=1).mean()), -1e-6)
 
 
 def available_bytes() -> int:
-    """Memory that can be had without swapping."""
-    meminfo = Path("/proc/meminfo")
+    """Memory that can be had without swapping, within the limit of a container."""
+    limits = [2**62]
+    meminfo, container = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
     if meminfo.exists():
-        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-        if "MemAvailable" in lines:
-            return 1024 * int(lines["MemAvailable"].split()[0])
-    if hasattr(os, "sysconf"):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    return 2**32
+        limits += [1024 * int(line.split()[1]) for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")]
+    elif hasattr(os, "sysconf"):
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+    if container.exists() and (limit := container.read_text().strip()).isdecimal():
+        limits.append(int(limit))
+    return min(limits)

@@ -1,5 +1,6 @@
 """Embeddings in, the paper's three measures out, each with its interval and all with their protocol."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Literal
@@ -85,6 +86,10 @@ def evaluate(
     ks, missed = check_ks(ks), pick(SINGLES, singles, "singles")
     names = pick(CLUSTERINGS, "none" if clustering is None else clustering, "clustering")
     K = n_classes if n_clusters is None else check_count("n_clusters", n_clusters)
+    if names and n < K:
+        raise ValueError(
+            f"n_clusters must be at most the number of images, got {K:,} for {n:,} images. Ask for fewer clusters."
+        )
     check_count("samples", samples), check_count("seed", seed, 0)
     for name in OWN.intersection(protocol or {}):
         raise ValueError(f"protocol must leave {name!r} to evaluate, which says it itself. Give it another name.")
@@ -144,7 +149,9 @@ def _cluster(name: str, X: Tensor, K: int, seed: int, progress: bool) -> tuple[I
     """Cluster numbers, and in words how they came about."""
     if name == "kmeans":
         return kmeans(X, K, seed=seed).labels, f"{K:,} of k-means"
-    found = affinity_propagation(X, n_clusters=K, progress=progress)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a K that was not reached: the protocol says it
+        found = affinity_propagation(X, n_clusters=K, progress=progress)
     reached = "" if len(found.exemplars) == K else f" ({K:,} asked for)"
     form = "all pairs" if found.neighbours is None else f"{found.neighbours:,} neighbours"
     rest = "" if found.converged else ", not converged"

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+import zlib
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,18 +22,16 @@ LABELS_TOO = "Add the labels as an array 'labels', or name a file of them with -
 
 
 def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings: Any) -> Scores:
-    """Scores of saved embeddings; of a ``.json`` file the scores that were saved in it.
+    """Scores of saved embeddings.
 
     If the embeddings are those of the test half of a prepared data set, the reading is noted beside the data.
 
     Args:
-        path: what :func:`read_embeddings` reads, or :meth:`Scores.load`.
+        path: what :func:`read_embeddings` reads.
         labels: a file of labels, if they are not in the same one.
         settings: of :func:`liftedstruct.evaluation.evaluate`.
 
     """
-    if Path(path).suffix == ".json":
-        return Scores.load(path)
     embeddings, y, protocol = read_embeddings(path, labels)
     scores = evaluate(embeddings, y, protocol=protocol, **settings)
     arrays = _arrays(Path(path))
@@ -97,7 +96,7 @@ def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
             if isinstance(loaded, np.ndarray):
                 return {"embeddings": loaded}
             return {name: loaded[name] for name in KNOWN if name in loaded.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         if "allow_pickle" in str(error):
             what, remedy = "Python objects", "Save text with np.array(labels, dtype=str), and numbers as numbers."
         else:
@@ -109,7 +108,7 @@ def _read_labels(path: Path) -> NDArray[np.generic]:
     if path.suffix == ".npy":
         return _arrays(path)["embeddings"]
     try:
-        lines = path.read_text(encoding="utf-8").rstrip().splitlines()
+        lines = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(
             f"labels must be in a .npy file or in a text file of UTF-8, got {path}. Save it as one of them."

@@ -50,7 +50,7 @@ def nearest_neighbours(
 def nearest_neighbours(
     embeddings: Embeddings, k: int, queries: Embeddings | None = None, metric: str = "euclidean"
 ) -> tuple[Tensor, Tensor] | tuple[Doubles, Integers]:
-    """The k nearest embeddings of each query, nearest first, and of two at the same distance the one with the lower index.
+    """The k nearest embeddings of each query, nearest first; of two at the same squared distance the lower index comes first.
 
     Args:
         embeddings: (n, d), an array or a tensor of any float type and on any device.
@@ -201,6 +201,9 @@ def _queries(queries: Embeddings, X: Tensor) -> Tensor:
         raise ValueError(
             f"queries must have as many dimensions as the embeddings, {X.shape[1]}, got {Q.shape[1]}. Embed both the same way."
         )
+    bad = (~Q.isfinite().all(dim=1)).nonzero().squeeze(1)
+    if len(bad):
+        raise ValueError(f"queries must be finite, row {int(bad[0])} is not (first of {len(bad)} such rows). Drop them.")
     return Q
 
 
