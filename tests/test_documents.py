@@ -47,7 +47,11 @@ def test_code_and_commands_of_the_readme_run_in_order(
         for line in block.splitlines() if language == "console" else ():
             if line.startswith("liftedstruct "):
                 assert main(line.split()[1:]) == 0, line
-    assert "effective rank" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "effective rank" in printed
+    shown = re.findall(r"```\n((?:Recall|NMI|F1).*?)```", README, flags=re.DOTALL)
+    assert shown
+    assert all(block in printed for block in shown)
 
 
 def test_commands_of_the_readme_are_the_commands() -> None:
