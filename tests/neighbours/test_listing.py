@@ -137,7 +137,7 @@ ZERO[2] = 0
         ((ROWS, 1, ROWS[:0]), r"embeddings must have shape \(m, d\) with m, d >= 1, got \(0, 2\)"),
         ((NAN, 1), r"embeddings must be finite, row 3 holds -inf \(first of 1 such rows\)"),
         ((ROWS, 1, NAN), r"queries must be finite, row 3 is not"),
-        ((NAN, 1, None, "cosine"), r"queries must be finite, row 3 is not"),
+        ((NAN, 1, None, "cosine"), r"embeddings must be finite, row 3 holds -inf"),
         (
             (ZERO, 1, None, "cosine"),
             r"embeddings must not be zero under metric='cosine', row 2 is \(first of 1\)\. Drop it, or",
