@@ -2,6 +2,10 @@
 
 import sys
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 __all__ = ["Bar", "say"]
 
@@ -17,23 +21,25 @@ class Bar:
     """
 
     def __init__(self, verb: str, total: int, done: int = 0, wanted: bool = True) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
         self.verb, self.total, self.first, self.done = verb, total, done, done
         self.start = self.last = time.monotonic()
         self.rich: Progress | None = None
         self.plain = wanted
+        if not wanted:
+            return
+        from rich import progress
+        from rich.console import Console
+
         console = Console(stderr=True)
-        if wanted and console.is_terminal:
+        if console.is_terminal:
             self.plain = False
             columns = (
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("images, {task.fields[rate]:.0f}/s,"),
-                TimeRemainingColumn(),
+                progress.BarColumn(),
+                progress.MofNCompleteColumn(),
+                progress.TextColumn("images, {task.fields[rate]:.0f}/s,"),
+                progress.TimeRemainingColumn(),
             )
-            self.rich = Progress(TextColumn(verb), *columns, TextColumn("left"), console=console)
+            self.rich = progress.Progress(progress.TextColumn(verb), *columns, progress.TextColumn("left"), console=console)
             self.task = self.rich.add_task(verb, total=total, completed=done, rate=0.0)
 
     def __enter__(self) -> "Bar":

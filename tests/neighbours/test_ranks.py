@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from liftedstruct.neighbours import first_ranks, recall_at_k
 from liftedstruct.neighbours.exact import door
 from liftedstruct.neighbours.ranks import Classes, _ranks_compiled, _ranks_torch
+from liftedstruct.progress import Bar
 from neighbours import brute_force
 
 Array = NDArray[np.floating]
@@ -45,7 +46,7 @@ def images(draw: st.DrawFn) -> tuple[Array, NDArray[np.int64]]:
 
 
 def with_blocks(path: Ranks, X: Array, y: NDArray[np.int64], *blocks: int) -> NDArray[np.int64]:
-    return path(door(X), Classes.of(torch.from_numpy(y)), *blocks)
+    return path(door(X), Classes.of(torch.from_numpy(y)), Bar("recall", len(X), wanted=False), *blocks)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -332,3 +333,11 @@ def test_the_bound_on_rounding_holds_and_is_not_idle() -> None:
                 assert error <= bound
                 largest = max(largest, error / bound)
     assert largest > 0.005
+
+
+def test_progress_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+    X = np.random.default_rng(0).normal(size=(2500, 4))
+    quiet = first_ranks(X, np.arange(2500) // 5)
+    assert capsys.readouterr().err == ""
+    assert (first_ranks(X, np.arange(2500) // 5, progress=True) == quiet).all()
+    assert "recall: 2,500 of 2,500 images" in capsys.readouterr().err

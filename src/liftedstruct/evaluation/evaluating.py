@@ -95,9 +95,7 @@ def evaluate(
         raise ValueError(f"protocol must leave {name!r} to evaluate, which says it itself. Give it another name.")
     own = {"images": f"{n:,}", "classes": f"{n_classes:,}", "distance": "Euclidean"}
 
-    if progress:
-        say(f"Recall@K of {n:,} images")
-    ranks = first_ranks(X, y)
+    ranks = first_ranks(X, y, progress)
     alone = int((ranks == 0).sum())
     if alone:
         own["alone in their class"] = f"{alone:,}, {'counted as misses of' if missed else 'left out of'} Recall@K"

@@ -19,6 +19,7 @@ from liftedstruct.distances import full_precision
 from liftedstruct.neighbours.counting import count, nearest_positives
 from liftedstruct.neighbours.exact import Frame, Integers, blocks_of, door, scaled_into, slack, squares_of_pairs
 from liftedstruct.neighbours.threads import few_threads, share_out
+from liftedstruct.progress import Bar
 
 __all__ = ["Recall", "check_ks", "first_ranks", "recall_at_k"]
 
@@ -77,10 +78,10 @@ def recall_at_k(
     return recall
 
 
-def first_ranks(embeddings: Embeddings, labels: Labels) -> Integers:
+def first_ranks(embeddings: Embeddings, labels: Labels, progress: bool = False) -> Integers:
     """Rank (1 is nearest) of each image's first same-class image among all others; 0 if it is alone in its class.    (n,)
 
-    Ties in the distance are broken by index, the lower is the nearer.
+    Ties in the distance are broken by index, the lower is the nearer. With ``progress`` a bar on stderr tells how far it is.
 
     >>> import numpy as np
     >>> first_ranks(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"]).tolist()
@@ -88,9 +89,9 @@ def first_ranks(embeddings: Embeddings, labels: Labels) -> Integers:
     """
     X = door(embeddings)
     y = as_labels(labels, X)
-    with few_threads(len(X) * X.numel()):
+    with few_threads(len(X) * X.numel()), Bar("recall", len(X), wanted=progress) as bar:
         classes = Classes.of(y)
-        return _ranks_compiled(X, classes) if X.device.type == "cpu" else _ranks_torch(X, classes)
+        return _ranks_compiled(X, classes, bar) if X.device.type == "cpu" else _ranks_torch(X, classes, bar)
 
 
 def check_ks(ks: Iterable[int]) -> list[int]:
@@ -124,7 +125,7 @@ class Classes(NamedTuple):
         return ranks.cpu().numpy()
 
 
-def _ranks_compiled(X: Tensor, classes: Classes, height: int = ROWS, width: int = COLUMNS) -> Integers:
+def _ranks_compiled(X: Tensor, classes: Classes, bar: Bar, height: int = ROWS, width: int = COLUMNS) -> Integers:
     """On a CPU: blocks of ``height`` rows and ``width`` columns, shared out among threads."""
     n, d = X.shape
     frame = Frame.of(X)
@@ -160,6 +161,7 @@ def _ranks_compiled(X: Tensor, classes: Classes, height: int = ROWS, width: int 
             count(G.numpy(), rows.start, j0, source, order, norms, c, t, p, frame.least, counts)
         with lock:
             np.add(nearer[: columns.stop], counts, out=nearer[: columns.stop])
+            bar.advance(_share(columns, n))
 
     with full_precision(X.device):
         share_out(find, blocks_of(n, height))
@@ -168,7 +170,9 @@ def _ranks_compiled(X: Tensor, classes: Classes, height: int = ROWS, width: int 
     return classes.in_callers_order(torch.from_numpy(t), torch.from_numpy(nearer))
 
 
-def _ranks_torch(X: Tensor, classes: Classes, height: int = ROWS_ELSEWHERE, width: int = COLUMNS_ELSEWHERE) -> Integers:
+def _ranks_torch(
+    X: Tensor, classes: Classes, bar: Bar, height: int = ROWS_ELSEWHERE, width: int = COLUMNS_ELSEWHERE
+) -> Integers:
     """On any device, in whole tensors: the same comparisons as the compiled kernels make, see counting.py."""
     (n, d), (order, starts, stops) = X.shape, classes
     frame = Frame.of(X)
@@ -223,4 +227,11 @@ def _ranks_torch(X: Tensor, classes: Classes, height: int = ROWS_ELSEWHERE, widt
                 for these, others, opened in ((i, j, by_row), (j, i, by_column)):
                     closer = (square < t[these]) | ((square == t[these]) & (order[others] < p[these]))
                     nearer.index_add_(0, these, (closer & opened[r, q]).long())
+            bar.advance(_share(columns, n))
     return classes.in_callers_order(t, nearer)
+
+
+def _share(columns: slice, n: int) -> int:
+    """How many of n images' work these columns are, of which the last have most: whole numbers that add up to n."""
+    first, stop = int(columns.start), int(columns.stop)
+    return stop * stop // n - first * first // n
