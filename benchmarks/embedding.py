@@ -15,7 +15,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -34,7 +33,7 @@ from liftedstruct.neighbours import recall_at_k
 from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.trunks import TRUNKS, Trunk, make_trunk
 from liftedstruct.trunks.layers import folded
-from table import Table, processor
+from table import Table, processor, seconds
 
 BATCH, SIZE, ROUNDS, KS = 64, 256, 5, (1, 2, 4, 8)
 UNTRAINED = {  # trunk -> crop, Recall@1, 2, 4, 8 in % on the test half of CUB-200-2011 by Euclidean distance and by cosine
@@ -148,12 +147,6 @@ def noise(folder: Path) -> PackedImages:
     labels = np.arange(BATCH, dtype=np.int64) % 4
     images = ImageSet("noise", root, FolderSource(root), paths, labels, tuple("abcd"), np.array([2, 3]))
     return prepare(images, folder / "packed", size=SIZE, progress=False)
-
-
-def seconds(method: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    method()
-    return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -32,7 +31,7 @@ from liftedstruct.decoding import FILTER
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.images.sources import FolderSource
 from liftedstruct.packed import PackedImages, prepare
-from table import Table, processor, status_bytes
+from table import Table, processor, seconds, status_bytes
 
 WORKERS, BATCH, SIZE, CROP, ROUNDS = 2, 128, 256, 227, 9
 
@@ -163,12 +162,6 @@ def photographs(folder: Path, count: int) -> ImageSet:
     paths = tuple(sorted(each.name for each in folder.iterdir()))
     labels = np.arange(count) % 10
     return ImageSet("photographs", folder, FolderSource(folder), paths, labels, tuple("abcdefghij"), np.arange(5, 10))
-
-
-def seconds(method: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    method()
-    return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

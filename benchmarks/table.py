@@ -2,9 +2,11 @@
 
 import math
 import platform
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["Table", "processor", "status_bytes"]
+__all__ = ["Table", "processor", "seconds", "status_bytes"]
 
 
 class Table:
@@ -47,3 +49,10 @@ def status_bytes(field: str) -> int:
     """A size that Linux keeps of this process, such as VmRSS, VmHWM or RssAnon."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+
+
+def seconds(method: Callable[[], object]) -> float:
+    """How long one call takes."""
+    begin = time.perf_counter()
+    method()
+    return time.perf_counter() - begin

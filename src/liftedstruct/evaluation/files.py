@@ -32,9 +32,9 @@ def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings
         settings: of :func:`liftedstruct.evaluation.evaluate`.
 
     """
-    embeddings, y, protocol = read_embeddings(path, labels)
-    scores = evaluate(embeddings, y, protocol=protocol, **settings)
     arrays = _arrays(Path(path))
+    embeddings, y, protocol = _known(Path(path), arrays, labels)
+    scores = evaluate(embeddings, y, protocol=protocol, **settings)
     if str(arrays.get("part")) != "test" or "data" not in arrays:
         return scores
     number = note_reading(Path(str(arrays["data"])), Path(path), scores)
@@ -74,10 +74,13 @@ def read_embeddings(
         labels: a ``.npy`` file, or a text file with a label on each line. It goes before labels in the ``.npz`` file.
 
     """
-    path = Path(path)
-    if path.suffix not in (".npy", ".npz"):
-        raise ValueError(f"embeddings must be in a .npz or .npy file, got {path}. Save them with np.savez.")
-    arrays = _arrays(path)
+    return _known(Path(path), _arrays(Path(path)), labels)
+
+
+def _known(
+    path: Path, arrays: dict[str, NDArray[np.generic]], labels: str | Path | None
+) -> tuple[NDArray[np.floating], NDArray[np.generic], dict[str, str]]:
+    """What :func:`read_embeddings` returns, of the arrays of a file."""
     if "embeddings" not in arrays:
         raise ValueError(
             f"{path} must hold an array 'embeddings', got {_names(arrays)}. Save it under that name with np.savez."
@@ -90,6 +93,8 @@ def read_embeddings(
 
 def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     """The arrays that we know of; a ``.npy`` file has one, the embeddings."""
+    if path.suffix not in (".npy", ".npz"):
+        raise ValueError(f"embeddings must be in a .npz or .npy file, got {path}. Save them with np.savez.")
     try:
         with path.open("rb") as stream:
             loaded = np.load(stream, allow_pickle=False)
