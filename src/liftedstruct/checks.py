@@ -3,6 +3,7 @@
 import difflib
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = [
     "check_count",
     "check_finite",
     "check_margin",
+    "check_out",
     "pick",
 ]
 
@@ -104,6 +106,14 @@ def check_count(name: str, value: int, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}. Pass {least} or more.")
     return int(value)
+
+
+def check_out(name: str, path: str | Path) -> Path:
+    """A file that can be written: no folder has its name, and the folder that it is to be in exists."""
+    path = Path(path)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise ValueError(f"{name} must be a file in a folder that exists, got {path}. Name a file, and make its folder first.")
+    return path
 
 
 def pick(registry: Mapping[str, T], name: str, what: str) -> T:

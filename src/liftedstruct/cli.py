@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from jsonargparse import ArgumentParser
 
 from liftedstruct import __version__
 from liftedstruct.batches import BATCHES
+from liftedstruct.checks import check_out
 from liftedstruct.decoding import FITS
 from liftedstruct.demo import demo
 from liftedstruct.doctor import check_list_file, examine, write_fixed_list
@@ -23,26 +24,31 @@ from liftedstruct.images import READERS, ImageSet, read_images
 from liftedstruct.losses import LOSSES
 from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.progress import say
+from liftedstruct.report.command import figure_command, report_command
 from liftedstruct.training.command import train_command
 from liftedstruct.trunks import TRUNKS
 
 __all__ = ["COMMANDS", "main"]
 
 
-def list_registry(what: Literal["batches", "data", "fits", "losses", "trunks"]) -> None:
+def list_registry(what: Literal["batches", "data", "figures", "fits", "losses", "trunks"]) -> None:
     """List what there is to choose from.
 
     Args:
         what: the kind of thing to list.
     """
-    registries: dict[str, Mapping[str, Any]] = {
-        "batches": BATCHES,
-        "data": READERS,
-        "fits": FITS,
-        "losses": LOSSES,
-        "trunks": TRUNKS,
-    }
-    for name, entry in registries[what].items():
+    if what == "figures":
+        from liftedstruct.figures import FIGURES as registry  # needs matplotlib
+    else:
+        registries: dict[str, Mapping[str, Any]] = {
+            "batches": BATCHES,
+            "data": READERS,
+            "fits": FITS,
+            "losses": LOSSES,
+            "trunks": TRUNKS,
+        }
+        registry = registries[what]
+    for name, entry in registry.items():
         print(f"{name:<18} {(inspect.getdoc(entry) or '').splitlines()[0]}")
 
 
@@ -140,7 +146,7 @@ def doctor(
 def embed_images(
     source: str,
     folder: Path,
-    out: Path,
+    out: Path | None = None,
     part: Literal["test", "train", "validation", "all"] = "test",
     dim: int | None = None,
     weights: Path | None = None,
@@ -152,7 +158,7 @@ def embed_images(
     Args:
         source: folder of a run, an embedder's file, or the name of a trunk (see "liftedstruct list trunks").
         folder: of the prepared data set.
-        out: .npz file to write.
+        out: .npz file to write; by default embeddings.npz in the folder of a run.
         part: of the split.
         dim: 0 gives the trunk's pooled features, without the last layer.
         weights: file with the weights of a trunk.
@@ -160,7 +166,12 @@ def embed_images(
         batch_size: images at a time.
     """
     from liftedstruct.embedder import embed, open_embedder
+    from liftedstruct.evaluation.files import EMBEDDINGS
 
+    if out is None:
+        if source in TRUNKS or not Path(source).is_dir() or dim == 0:
+            raise ValueError("--out must be given, but for the embeddings of a run's folder. Pass --out FILE.npz.")
+        out = Path(source) / EMBEDDINGS
     embedder, packed = open_embedder(source, weights, pooled=dim == 0), PackedImages(folder)
     if dim not in (None, 0, embedder.dim):
         raise ValueError(f"--dim must be 0 or that of the embedder, {embedder.dim}, got {dim}. Train one of that size.")
@@ -183,22 +194,25 @@ def evaluate_file(
     """Recall@K, NMI and F1 of saved embeddings, with 95 % intervals.
 
     Args:
-        file: .npz with arrays embeddings (n, d) and labels (n,), or .npy with the embeddings alone.
+        file: folder of a run, .npz with arrays embeddings (n, d) and labels (n,), or .npy with the embeddings alone.
         labels: a .npy file, or a text file with a label on each line; the labels in the .npz file by default.
         ks: values of K with commas between.
         clustering: what NMI and F1 are measured on.
         n_clusters: by default as many as there are classes.
         singles: whether images alone in their class are left out of Recall@K or count as a miss.
-        compare: another such file of the same images, or its scores saved with --out, to test this one against.
-        out: write the scores to this JSON file.
+        compare: another such run or file of the same images, or its scores saved with --out, to test this one against.
+        out: write the scores to this JSON file; by default scores.json in the folder of a run.
         seed: of the intervals and of k-means.
     """
     from liftedstruct import evaluation
+    from liftedstruct.evaluation.files import SCORES
 
-    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
-        raise ValueError(f"--out must be a file in a folder that exists, got {out}. Name a file, and make its folder first.")
-    if compare is not None and not compare.is_file():
-        raise ValueError(f"--compare must be a file, there is none at {compare}. Check the path.")
+    if out is None and file.is_dir():
+        out = file / SCORES
+    if out is not None:
+        check_out("--out", out)
+    if compare is not None and not compare.exists():
+        raise ValueError(f"--compare must be a file or a run, there is none at {compare}. Check the path.")
     read = partial(
         evaluation.evaluate_file,
         labels=labels,
@@ -270,9 +284,11 @@ COMMANDS: dict[str, Command] = {
     "doctor": Command(doctor, "liftedstruct doctor photos/ --fix photos-fixed.csv", ("data",), failed=2),  # 1: it is ill
     "embed": Command(embed_images, "liftedstruct embed run/ prepared/ --out test.npz --part test", ("source", "folder")),
     "evaluate": Command(evaluate_file, "liftedstruct evaluate embeddings.npz --ks 1,2,4,8 --clustering both", ("file",)),
+    "figure": Command(figure_command, "liftedstruct figure failures run/ --out failures.pdf --count 6", ("kind", "runs")),
     "list": Command(list_registry, "liftedstruct list losses", ("what",)),
     "prepare": Command(prepare_data, "liftedstruct prepare photos/ --out prepared/ --fit letterbox", ("data",)),
     "products": Command(products, "liftedstruct products --out photos/ --classes 20 --images 4"),
+    "report": Command(report_command, "liftedstruct report run/ pool5.npz --out report.html", ("runs",)),
     "train": Command(train_command, "liftedstruct train prepared/ --out run/ --preset quick", ("data",)),
 }
 
@@ -327,7 +343,10 @@ def _parser() -> ArgumentParser:
         for argument, parameter in inspect.signature(command.function).parameters.items():
             text = _described(command.function, argument)
             flag = f"--{argument.replace('_', '-')}"
-            if argument in command.positional and parameter.default is parameter.empty:
+            if argument in command.positional and get_origin(parameter.annotation) is list:
+                needed, (kind,) = parameter.default is parameter.empty, get_args(parameter.annotation)
+                sub.add_argument(argument, type=kind, nargs="+" if needed else "*", help=text)
+            elif argument in command.positional and parameter.default is parameter.empty:
                 sub.add_argument(argument, type=parameter.annotation, help=text)
             elif argument in command.positional:
                 sub.add_argument(argument, type=parameter.annotation, default=parameter.default, nargs="?", help=text)

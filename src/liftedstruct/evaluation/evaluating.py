@@ -17,7 +17,7 @@ from liftedstruct.neighbours import first_ranks
 from liftedstruct.neighbours.ranks import SINGLES, check_ks
 from liftedstruct.progress import say
 
-__all__ = ["CLUSTERINGS", "evaluate", "hits_by_class"]
+__all__ = ["CLUSTERINGS", "by_first_image", "evaluate", "hits_by_class", "recall_estimates"]
 
 CLUSTERINGS = {"affinity": ("affinity",), "both": ("affinity", "kmeans"), "kmeans": ("kmeans",), "none": ()}
 # Lines of the protocol that evaluate writes itself.
@@ -77,7 +77,7 @@ def evaluate(
     """
     X = as_embeddings(embeddings)
     as_labels(labels, X)  # of the right shape
-    y = _by_first_image(as_classes(labels)[0])
+    y = by_first_image(as_classes(labels)[0])
     n, n_classes = len(y), int(y.max()) + 1
     if n_classes < 2:
         raise ValueError("labels must be of two classes or more, got one: there is nothing to tell apart. Add other classes.")
@@ -108,7 +108,7 @@ def evaluate(
     own["evaluation seed"] = str(seed)
     tables = {name: contingency(y, clusters[name]) for name in names}
     return Scores(
-        recall=_recall(ranks, y, ks, missed, samples, seed),
+        recall=recall_estimates(ranks, y, ks, missed, samples, seed),
         nmi={name: _agreement(nmi(y, clusters[name]), weighted_nmi, tables[name], samples, seed) for name in names},
         f1={name: _agreement(pairwise_f1(y, clusters[name]), weighted_f1, tables[name], samples, seed) for name in names},
         protocol={str(name): str(text) for name, text in {**(protocol or {}), **own}.items()},
@@ -126,7 +126,10 @@ def hits_by_class(ranks: Integers, classes: Integers, ks: Iterable[int], missed:
     return np.stack(hits, axis=1).astype(np.float64, copy=False), queries.astype(np.float64, copy=False)
 
 
-def _recall(ranks: Integers, classes: Integers, ks: list[int], missed: bool, samples: int, seed: int) -> dict[int, Estimate]:
+def recall_estimates(
+    ranks: Integers, classes: Integers, ks: Iterable[int], missed: bool, samples: int = 1000, seed: int = 0
+) -> dict[int, Estimate]:
+    """Recall@K with its interval, at any K, from the ranks of the first images of the same class."""
     hits, queries = hits_by_class(ranks, classes, ks, missed)
     hits, queries = hits[queries > 0], queries[queries > 0]
     draws = bootstrap(partial(weighted_recall, hits, queries), len(queries), samples, seed)
@@ -156,7 +159,7 @@ def _cluster(name: str, X: Tensor, K: int, seed: int, progress: bool) -> tuple[I
     return found.labels, f"{len(found.exemplars):,}{reached} of affinity propagation on {form}{rest}"
 
 
-def _by_first_image(classes: Integers) -> Integers:
+def by_first_image(classes: Integers) -> Integers:
     """Class numbers in the order of the classes' first images, so that they do not depend on how a class is called."""
     _, first, numbers = np.unique(classes, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[numbers]

@@ -1,5 +1,6 @@
 """Embeddings and labels from files, without running anything that the files contain."""
 
+import hashlib
 import json
 import zipfile
 import zlib
@@ -11,13 +12,26 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.evaluation.evaluating import evaluate
+from liftedstruct.checks import as_classes
+from liftedstruct.evaluation.evaluating import by_first_image, evaluate
 from liftedstruct.evaluation.scores import Scores
 
-__all__ = ["evaluate_file", "note_reading", "read_embeddings"]
+__all__ = [
+    "EMBEDDINGS",
+    "READINGS_FILE",
+    "SCORES",
+    "belong",
+    "count_readings",
+    "evaluate_file",
+    "find_embeddings",
+    "note_reading",
+    "read_embeddings",
+]
 
+EMBEDDINGS, SCORES = "embeddings.npz", "scores.json"  # their names in the folder of a run
+READINGS_FILE = "test-readings.jsonl"  # its name in the folder of a prepared data set
 KNOWN = ("embeddings", "labels", "protocol", "part", "data")
-READINGS = "readings of the test classes"
+READINGS, CHECKSUM = "readings of the test classes", "checksum of the embeddings"  # lines of the protocol
 LABELS_TOO = "Add the labels as an array 'labels', or name a file of them with --labels."
 
 
@@ -27,18 +41,33 @@ def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings
     If the embeddings are those of the test half of a prepared data set, the reading is noted beside the data.
 
     Args:
-        path: what :func:`read_embeddings` reads.
+        path: what :func:`read_embeddings` reads, or the folder of a run that holds such a file.
         labels: a file of labels, if they are not in the same one.
         settings: of :func:`liftedstruct.evaluation.evaluate`.
 
     """
-    arrays = _arrays(Path(path))
-    embeddings, y, protocol = _known(Path(path), arrays, labels)
-    scores = evaluate(embeddings, y, protocol=protocol, **settings)
+    path = find_embeddings(path)
+    arrays = _arrays(path)
+    embeddings, y, protocol = _known(path, arrays, labels)
+    scores = evaluate(embeddings, y, protocol={**protocol, CHECKSUM: _checksum(embeddings)}, **settings)
     if str(arrays.get("part")) != "test" or "data" not in arrays:
         return scores
-    number = note_reading(Path(str(arrays["data"])), Path(path), scores)
+    number = note_reading(Path(str(arrays["data"])), path, scores)
     return replace(scores, protocol={**scores.protocol, READINGS: number})
+
+
+def belong(scores: Scores, embeddings: NDArray[np.floating], labels: NDArray[np.generic]) -> bool:
+    """Whether scores that were saved are those of these embeddings and labels, to the last bit."""
+    same = np.array_equal(scores.classes, by_first_image(as_classes(labels)[0]))
+    return same and scores.protocol.get(CHECKSUM) == _checksum(embeddings)
+
+
+def find_embeddings(path: str | Path) -> Path:
+    """The file that a path names: itself, or ``embeddings.npz`` in the folder of a run."""
+    file = Path(path) / EMBEDDINGS if Path(path).is_dir() else Path(path)
+    if file.parent == Path(path) and not file.is_file():
+        raise ValueError(f"{path} must hold {EMBEDDINGS}, there is none. Write it with: liftedstruct embed {path} DATA")
+    return file
 
 
 def note_reading(data: Path, path: Path, scores: Scores) -> str:
@@ -54,13 +83,22 @@ def note_reading(data: Path, path: Path, scores: Scores) -> str:
         "protocol": scores.protocol,
         "scores": {name: estimate.value for name, estimate in scores.measures.items()},
     }
-    file = data / "test-readings.jsonl"
+    file = data / READINGS_FILE
     with file.open("a+", encoding="ascii") as stream:  # one write at the end of the file: two processes do not mix
         stream.write(json.dumps(line) + "\n")
         stream.flush()
         stream.seek(0)
         count = sum(1 for _ in stream)
     return f"{count:,} so far, this one included"
+
+
+def count_readings(data: Path) -> int:
+    """How often the test classes of a prepared data set were read, as far as was noted beside it."""
+    try:
+        with (data / READINGS_FILE).open("rb") as stream:
+            return sum(1 for _ in stream)
+    except OSError:
+        return 0
 
 
 def read_embeddings(
@@ -130,6 +168,12 @@ def _protocol(path: Path, arrays: dict[str, NDArray[np.generic]]) -> dict[str, s
     if not isinstance(protocol, dict):
         raise ValueError(f"protocol in {path} must be a JSON object as text, got {text[:60]!r}. Save json.dumps of a dict.")
     return {name: str(value) for name, value in protocol.items()}
+
+
+def _checksum(embeddings: NDArray[np.floating]) -> str:
+    content = hashlib.sha256(f"{embeddings.dtype.str} {embeddings.shape} ".encode("ascii"))
+    content.update(np.ascontiguousarray(embeddings).reshape(-1).view(np.uint8))
+    return content.hexdigest()[:16]
 
 
 def _names(arrays: dict[str, NDArray[np.generic]]) -> str:

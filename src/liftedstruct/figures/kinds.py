@@ -1,0 +1,107 @@
+"""The figures by name, each a function of what it shows: nothing, one run, or several; its other arguments are its options."""
+
+from collections.abc import Callable, Sequence
+
+from matplotlib.figure import Figure
+from PIL import Image
+
+from liftedstruct.figures import ideas
+from liftedstruct.figures.canvas import Picture
+from liftedstruct.figures.curves import recall_curves, score_figure, training_curves
+from liftedstruct.figures.distributions import confusion_figure, distance_histogram, microscope_figure
+from liftedstruct.figures.galleries import choose_queries, gallery
+from liftedstruct.figures.maps import thumbnail_map
+from liftedstruct.figures.published import published_for
+from liftedstruct.figures.subject import Subject
+
+__all__ = ["FIGURES"]
+
+
+def scores(subjects: Sequence[Subject]) -> Figure:
+    """F1 and NMI against the size of the embedding, and Recall@K against K, with intervals: the paper's three panels."""
+    by_method: dict[str, dict[int, Subject]] = {}
+    for subject in subjects:
+        sizes = by_method.setdefault(subject.method, {})
+        if subject.size in sizes:
+            raise ValueError(
+                f"runs must differ in method or size, got two of {subject.method} with {subject.size} numbers. Leave one out."
+            )
+        sizes[subject.size] = subject
+    found = {
+        method: {size: subject.scores for size, subject in sorted(sizes.items())} for method, sizes in by_method.items()
+    }
+    return score_figure(found, published_for(subjects[0].data))
+
+
+def recall(subjects: Sequence[Subject]) -> Figure:
+    """Recall@K against K, a line for each run, with intervals."""
+    return recall_curves({subject.name: subject.scores for subject in subjects}, published_for(subjects[0].data))
+
+
+def training(subjects: Sequence[Subject]) -> Figure:
+    """Loss, validation, active pairs and distances against the steps of training."""
+    logs = {subject.name: subject.log for subject in subjects if subject.log}
+    if not logs:
+        raise ValueError("runs must have a log of their training, got none with one. Name the folder of a run.")
+    return training_curves(logs)
+
+
+def successes(subject: Subject, *, count: int = 8, seed: int = 0) -> Figure:
+    """Queries whose nearest neighbours are all of their class."""
+    return _gallery("successes", subject, count, seed)
+
+
+def failures(subject: Subject, *, count: int = 8, seed: int = 0) -> Figure:
+    """Queries whose nearest neighbour is of another class."""
+    return _gallery("failures", subject, count, seed)
+
+
+def instructive(subject: Subject, *, count: int = 8, seed: int = 0) -> Figure:
+    """The failures that teach most: far nearer to a wrong class than to their own."""
+    return _gallery("instructive", subject, count, seed)
+
+
+def map_of_images(subject: Subject, *, side: int = 4096) -> Image.Image:
+    """Thumbnails of all images at their places on a t-SNE map."""
+    return thumbnail_map(subject.positions, subject.thumbnails, side=side, labels=subject.labels)
+
+
+def histogram(subject: Subject, *, seed: int = 0) -> Figure:
+    """Distances between images of one class and of different classes."""
+    return distance_histogram(subject.embeddings, subject.labels, seed=seed)
+
+
+def microscope(subject: Subject, *, seed: int = 0) -> Figure:
+    """What the lifted loss sees in one batch of the images: active pairs, weights, pull and push."""
+    return microscope_figure(subject.microscope(seed))
+
+
+def confusions(subject: Subject, *, count: int = 20) -> Figure:
+    """Classes whose images are most often taken for those of another."""
+    return confusion_figure(subject.labels, subject.nearest[1], subject.class_names, top=count)
+
+
+def _gallery(kind: str, subject: Subject, count: int, seed: int) -> Figure:
+    distances, neighbours = subject.nearest
+    queries = choose_queries(
+        kind, subject.labels, neighbours, distances, count=count, seed=seed, embeddings=subject.embeddings
+    )
+    return gallery(queries, subject.thumbnails, subject.labels, subject.class_names)
+
+
+FIGURES: dict[str, Callable[..., Picture]] = {
+    "batch-graph": ideas.batch_graph,
+    "confusions": confusions,
+    "failure-modes": ideas.failure_modes,
+    "failures": failures,
+    "histogram": histogram,
+    "instructive": instructive,
+    "map": map_of_images,
+    "microscope": microscope,
+    "mining": ideas.mining,
+    "networks": ideas.network_layouts,
+    "recall": recall,
+    "scores": scores,
+    "successes": successes,
+    "training": training,
+}

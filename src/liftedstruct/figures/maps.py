@@ -1,0 +1,131 @@
+"""The map: every image near those that its embedding is near, at any size up to 16,384 pixels a side."""
+
+import colorsys
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from liftedstruct.checks import Labels, as_classes, check_count
+from liftedstruct.figures.canvas import PAPER
+from liftedstruct.figures.thumbnails import Pixels, Thumbnails, pictures_of
+from liftedstruct.images.image_set import Indices
+from liftedstruct.progress import Bar
+
+__all__ = ["LARGEST", "class_colours", "grid_of", "thumbnail_map"]
+
+LARGEST = 16_384  # pixels a side, as 3 bytes each 805 MB; pillow keeps 4 of each
+TILES = (24, 256)  # a tile's least and largest side, where none is asked for
+MARGIN = 1 / 64  # of the side, at least, stays free around the map
+PIXELS_AT_ONCE = 1 << 23  # of thumbnails: 25 MB
+GOLDEN = (math.sqrt(5) - 1) / 2  # steps of this share of the circle of hues never come near an earlier one
+
+
+def thumbnail_map(
+    positions: NDArray[np.floating],
+    thumbnails: Thumbnails,
+    *,
+    side: int = 4096,
+    tile: int | None = None,
+    labels: Labels | None = None,
+    progress: bool = False,
+) -> Image.Image:
+    """Thumbnails at their places on a square map, as sharp as the images are.
+
+    The map is cut into cells of the size of a thumbnail. Of the images in a cell the one nearest to its middle is shown and
+    fills it (:func:`grid_of`), so none covers another and each is less than a tile from its place. A larger side or a smaller
+    tile shows more of them.
+
+    Args:
+        positions: (n, 2), x to the right and y upwards, from ``tsne``. Both are scaled alike.
+        thumbnails: rows (q,) and a side to pictures (q, side, side, 3), such as ``thumbnails_of(packed.images, rows)``.
+        side: of the map, in pixels, at most 16,384.
+        tile: of a thumbnail, in pixels. If not given there are about as many cells as images, of 24 to 256 pixels.
+        labels: (n,), integers or strings: the thin frame of each thumbnail has the colour of its class instead of white.
+        progress: show how far it is.
+
+    """
+    P, side = _checked(positions), check_count("side", side, 64)
+    if side > LARGEST:
+        raise ValueError(f"side must be at most {LARGEST:,} pixels, got {side:,}. Draw it smaller, with smaller tiles.")
+    tile = _tile(side, len(P)) if tile is None else check_count("tile", tile, 4)
+    if tile > side:
+        raise ValueError(f"tile must be at most the side of the map, {side}, got {tile}. Draw smaller tiles or a larger map.")
+    cells = max(1, int(side * (1 - MARGIN)) // tile)
+    rows, columns, lines = grid_of(P, cells)
+    frames = None if labels is None else _frames(labels, len(P))
+    picture = Image.new("RGB", (side, side), PAPER)
+    start = (side - cells * tile) // 2
+    at_once = max(1, PIXELS_AT_ONCE // tile**2)
+    with Bar("map", len(rows), wanted=progress) as bar:
+        for begin in range(0, len(rows), at_once):
+            part = slice(begin, begin + at_once)
+            tiles = _tiles(thumbnails, rows[part], tile, None if frames is None else frames[rows[part]])
+            for pixels, column, line in zip(tiles, columns[part].tolist(), lines[part].tolist(), strict=True):
+                picture.paste(Image.fromarray(pixels), (start + column * tile, start + line * tile))
+            bar.advance(len(tiles))
+    return picture
+
+
+def grid_of(positions: NDArray[np.floating], cells: int) -> tuple[Indices, Indices, Indices]:
+    """Which images a grid of cells x cells shows, and in which column and line, counted from the top left; by row.
+
+    The positions are scaled, x and y alike, to fill the square, and are in its middle where they are narrower. Each cell with
+    images in it shows the one that is nearest to its middle, of equally near ones the first.
+
+    >>> import numpy as np
+    >>> rows, columns, lines = grid_of(np.array([[0.0, 0.0], [0.1, 0.1], [4.0, 4.0], [2.1, 1.9]]), 4)
+    >>> rows.tolist(), columns.tolist(), lines.tolist()
+    ([1, 2, 3], [0, 3, 2], [3, 0, 2])
+    """
+    P, cells = _checked(positions), check_count("cells", cells)
+    low, high = P.min(axis=0), P.max(axis=0)
+    width = float((high / 2 - low / 2).max()) * 2 or 1.0
+    places = ((P - (low / 2 + high / 2)) / width * (1, -1) + 0.5) * cells  # y upwards becomes lines downwards
+    at = np.clip(np.floor(places), 0, cells - 1).astype(np.int64)  #                                  (n, 2)
+    off = np.square(places - at - 0.5).sum(axis=1)
+    cell = at[:, 1] * cells + at[:, 0]
+    order = np.lexsort((off, cell))  # by cell, then from its middle, then by row
+    rows = np.sort(order[np.unique(cell[order], return_index=True)[1]])
+    return rows, at[rows, 0], at[rows, 1]
+
+
+def class_colours(count: int) -> Pixels:
+    """A colour for each of so many classes, (count, 3) bytes: hues far from those before, in three lightnesses in turn."""
+    colours = [colorsys.hls_to_rgb(c * GOLDEN % 1, (0.45, 0.62, 0.3)[c % 3], (0.9, 0.8, 0.75)[c % 3]) for c in range(count)]
+    return (np.array(colours).reshape(-1, 3) * 255).round().astype(np.uint8)
+
+
+def _checked(positions: NDArray[np.floating]) -> NDArray[np.float64]:
+    P = np.asarray(positions)
+    if P.ndim != 2 or P.shape[1] != 2 or not len(P) or P.dtype.kind not in "fiu":
+        raise ValueError(f"positions must be numbers of shape (n, 2), n >= 1, got {P.dtype} {P.shape}. Pass those of tsne.")
+    if not np.isfinite(P).all():
+        row = int(np.argmin(np.isfinite(P).all(axis=1)))
+        raise ValueError(f"positions must be finite, row {row} is {P[row].tolist()}. Leave such images out.")
+    return P.astype(np.float64)
+
+
+def _tile(side: int, n: int) -> int:
+    """As many cells as images: fewer leave out too many of them, more leave holes where they are thin."""
+    return min(side, max(TILES[0], min(TILES[1], int(side / math.sqrt(n)))))
+
+
+def _frames(labels: Labels, n: int) -> Pixels:
+    """The colour of each image's class, (n, 3)."""
+    y, distinct = as_classes(labels)
+    if y.shape != (n,):
+        raise ValueError(f"labels must have shape (n,), one per position: got {y.shape} for {n}. Pass as many as positions.")
+    return class_colours(len(distinct))[y]
+
+
+def _tiles(thumbnails: Thumbnails, rows: Indices, tile: int, frames: Pixels | None) -> Pixels:
+    """Thumbnails inside their frames, which are white if they have no colours."""
+    line = max(1, tile // 32)
+    inner = tile - 2 * line
+    tiles = np.full((len(rows), tile, tile, 3), 255, np.uint8)
+    if frames is not None:
+        tiles[:] = frames[:, None, None]
+    tiles[:, line:-line, line:-line] = pictures_of(thumbnails, rows, inner)
+    return tiles

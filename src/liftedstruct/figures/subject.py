@@ -1,0 +1,75 @@
+"""What the figures of one run are drawn from: arrays, and what is computed from them when it is first asked for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liftedstruct.batches import BalancedBatches
+from liftedstruct.evaluation import Scores, evaluate
+from liftedstruct.figures.galleries import SHOWN
+from liftedstruct.figures.thumbnails import Thumbnails, placeholders
+from liftedstruct.images.image_set import Indices
+from liftedstruct.losses import loss_microscope
+from liftedstruct.losses.microscope import Microscope
+from liftedstruct.neighbours import nearest_neighbours
+from liftedstruct.progress import say
+from liftedstruct.projection import tsne
+
+__all__ = ["KS", "Subject"]
+
+KS = (1, 2, 4, 8, 16, 32)
+BATCH_CLASSES = 32  # two images of each are the microscope's batch
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Subject:
+    """The embeddings of one run, or of an untrained trunk, and what is known of them."""
+
+    name: str  # in legends
+    method: str  # what was trained: a loss, or the name of an untrained one
+    data: str  # name of the data set
+    embeddings: NDArray[np.float32]  # (n, d)
+    labels: Indices  # (n,), numbers into class_names
+    class_names: tuple[str, ...]
+    thumbnails: Thumbnails = placeholders
+    log: tuple[Mapping[str, Any], ...] = ()  # lines of log.jsonl
+    margin: float = 1.0  # the paper's alpha
+    progress: bool = False  # say what is being done
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    @property
+    def size(self) -> int:
+        """d, of the embedding."""
+        return int(self.embeddings.shape[1])
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Recall@K, NMI and F1."""
+        return evaluate(self.embeddings, self.labels, KS, progress=self.progress)
+
+    @cached_property
+    def nearest(self) -> tuple[NDArray[np.float64], Indices]:
+        """Distances and rows of the five nearest images of each, 2 x (n, 5); fewer where there are not so many images."""
+        self._say(f"neighbours of {len(self):,} images")
+        return nearest_neighbours(self.embeddings, min(SHOWN, len(self) - 1))
+
+    @cached_property
+    def positions(self) -> NDArray[np.float32]:
+        """Where each image lies on the map, (n, 2)."""
+        return tsne(self.embeddings, progress=self.progress)
+
+    def microscope(self, seed: int = 0) -> Microscope:
+        """What the lifted loss sees in a batch of these images, two of each class."""
+        sizes = np.unique(self.labels, return_counts=True)[1]
+        rows = BalancedBatches(self.labels, min(BATCH_CLASSES, int((sizes > 1).sum())), 2, seed=seed).batch(0)
+        return loss_microscope(self.embeddings[rows], self.labels[rows], self.margin)
+
+    def _say(self, line: str) -> None:
+        if self.progress:
+            say(f"{self.name}: {line}")

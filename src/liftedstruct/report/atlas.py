@@ -1,0 +1,303 @@
+"""The interactive map: every image at its place, as one piece of HTML that needs nothing else.
+
+What is sent: places, neighbours and names as arrays, and the thumbnails in sprite sheets, each a WebP picture of its own that
+the browser decodes when one of its images comes into view. So that few sheets are in view at a time, images that are near in
+the first view stand on the same sheet. All of it is text inside the page: no file is fetched, nothing is asked of a server.
+"""
+
+import base64
+import io
+import json
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from liftedstruct.checks import check_count
+from liftedstruct.figures.thumbnails import Pixels, Thumbnails
+from liftedstruct.images.image_set import Indices
+from liftedstruct.progress import Bar
+
+__all__ = ["View", "map_html"]
+
+SCRIPTS = ("map_data.js", "map_picture.js", "map_names.js", "map_panel.js", "map.js")
+SIDES = (96, 64, 48, 32)  # of thumbnails; whole blocks of 16 pixels, in which WebP works
+QUALITIES = (75, 60, 45, 30, 15)
+PIXELS = 140_000_000  # of all thumbnails: 48 x 48 for the 60,502 of Online Products, larger ones for smaller sets
+SHEET = 768  # pixels a side, at most
+SAMPLES = 4  # sheets that the size of all is guessed from
+APART = 16  # images at one place are put apart, by this part of the mean distance between images
+GOLDEN = np.pi * (3 - 5**0.5)  # the angle of a sunflower's seeds
+
+
+@dataclass(frozen=True)
+class View:
+    """The images as one run has them; all views of a map are of the same n images."""
+
+    name: str
+    positions: NDArray[np.floating]  # (n, 2), of t-SNE
+    neighbours: Indices  # (n, k), nearest first; k is 5, or all others if there are fewer
+    distances: NDArray[np.floating]  # (n, k)
+    ranks: Indices  # (n,), of the first image of the same class; 0 for one that is alone in its class
+
+
+@dataclass(frozen=True)
+class Sheets:
+    """Thumbnails of one side and quality, as WebP files."""
+
+    side: int
+    quality: int
+    content: list[bytes]
+
+    @property
+    def size(self) -> int:
+        """Bytes inside the page, where three are written as four letters."""
+        return sum(_written(len(sheet)) for sheet in self.content)
+
+
+def map_html(
+    views: Sequence[View],
+    labels: Indices,
+    class_names: Sequence[str],
+    captions: Sequence[str],
+    thumbnails: Thumbnails,
+    *,
+    max_bytes: int,
+    progress: bool = False,
+) -> str:
+    """A piece of HTML with a map to move in: its own style, script and data, and no need of a network.
+
+    Thumbnails are of 96 px where there are few images and of 48 px where there are many. If the map would be larger than
+    ``max_bytes``, first their quality is lowered, then their side, and the map says so.
+
+    Args:
+        views: one for each run; the map can be switched between them.
+        labels: (n,), numbers into ``class_names``.
+        class_names: any text.
+        captions: n names or paths; any text.
+        thumbnails: rows (q,) and a side -> (q, side, side, 3) bytes; asked for a few hundred at a time.
+        max_bytes: of the map's HTML, in UTF-8.
+        progress: show a bar.
+    """
+    labels, most = np.asarray(labels), check_count("max_bytes", max_bytes)
+    views = _checked(views, labels, class_names, captions)
+    n = len(labels)
+    places = [_places(view.positions) for view in views]
+    order = _along_a_curve(places[0])
+    slots = np.empty(n, np.int64)
+    slots[order] = np.arange(n)
+    used, numbers = np.unique(labels, return_inverse=True)
+    record = {
+        "classes": [str(class_names[name]) for name in used],
+        "captions": [str(caption) for caption in captions],
+        "labels": _packed(numbers),
+        "slots": _packed(slots),
+        "views": [
+            {
+                "name": view.name,
+                "positions": _packed(where),
+                "neighbours": _packed(view.neighbours),
+                "distances": _packed(np.asarray(view.distances, np.float32)),
+                "ranks": _packed(view.ranks),
+            }
+            for view, where in zip(views, places, strict=True)
+        ],
+    }
+    data = _json(record)
+    parts = {"style": _resource("map.css"), "script": "\n".join(map(_resource, SCRIPTS))}
+    page = Template(_resource("map.html"))
+    frame = len((page.template + parts["style"] + parts["script"]).encode()) + 1000  # and a line about the sheets
+    tags = 60 * -(-n // (SHEET // SIDES[0]) ** 2)  # one for each sheet
+    room = most - len(data) - frame - tags
+    sheets = _sheets_within(room, order, thumbnails, progress, most)
+    about = {
+        "side": sheets.side,
+        "columns": SHEET // sheets.side,
+        "note": _note(sheets, n, most),
+        "bytes": len(data) + sheets.size,
+    }
+    text = (
+        f'<script type="text/plain" class="sprites">{base64.b64encode(sheet).decode()}</script>' for sheet in sheets.content
+    )
+    return page.substitute(parts, data=data, about=_json(about), sheets="\n".join(text))
+
+
+def _checked(
+    views: Sequence[View], labels: NDArray[Any], class_names: Sequence[str], captions: Sequence[str]
+) -> tuple[View, ...]:
+    """The views with arrays of the right kind, or a ValueError."""
+    if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "iu":
+        raise ValueError(f"labels must be integers, one per image, got {labels.dtype} {labels.shape}. Pass one or more.")
+    if labels.min() < 0 or labels.max() >= len(class_names):
+        raise ValueError(
+            f"labels must be numbers of the {len(class_names)} class names, got {labels.min()} to {labels.max()}. "
+            "Pass a name for each class."
+        )
+    if len(captions) != len(labels):
+        raise ValueError(f"captions must be one for each of the {len(labels)} images, got {len(captions)}.")
+    if not views:
+        raise ValueError("views must be one or more, got none. Pass the View of a run.")
+    return tuple(_checked_view(view, len(labels)) for view in views)
+
+
+def _checked_view(view: View, n: int) -> View:
+    positions, distances = np.asarray(view.positions), np.asarray(view.distances)
+    neighbours, ranks = np.asarray(view.neighbours), np.asarray(view.ranks)
+    k = neighbours.shape[1] if neighbours.ndim == 2 else 0
+    wanted = {"positions": (n, 2), "neighbours": (n, k), "distances": (n, k), "ranks": (n,)}
+    for name, array in zip(wanted, (positions, neighbours, distances, ranks), strict=True):
+        if array.shape != wanted[name]:
+            raise ValueError(
+                f"{name} of view {view.name!r} must have shape {wanted[name]} for {n} images, got {array.shape}. "
+                "Pass the same images in every view."
+            )
+        if array.dtype.kind not in ("iu" if name in ("neighbours", "ranks") else "fiu"):
+            raise ValueError(f"{name} of view {view.name!r} must not be of type {array.dtype}. Convert them.")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} of view {view.name!r} must be finite, got nan or inf. Look for a run that diverged.")
+    if neighbours.size and (neighbours.min() < 0 or neighbours.max() >= n):
+        raise ValueError(
+            f"neighbours of view {view.name!r} must be 0 to {n - 1}, got {neighbours.min()} to {neighbours.max()}. "
+            "Number them among the images of the map."
+        )
+    if ranks.min() < 0:
+        raise ValueError(f"ranks of view {view.name!r} must be 1 or more, or 0 for an image alone, got {ranks.min()}.")
+    return View(view.name, positions, neighbours, distances, ranks)
+
+
+def _places(positions: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Positions in the unit square, y down as on a screen; images at one spot are put apart like a sunflower's seeds. (n, 2)"""
+    n = len(positions)
+    places = _in_unit_square(positions * np.array([1.0, -1.0]))
+    step = 1 / (APART * n**0.5)
+    _, spot = np.unique(np.rint(places * (4 / step)).astype(np.int64), axis=0, return_inverse=True)
+    order = np.argsort(spot, kind="stable")
+    seed = np.empty(n)  # 0, 1, 2, ... of the images at one spot
+    starts = np.flatnonzero(np.diff(spot[order], prepend=-1))
+    seed[order] = np.arange(n) - np.repeat(starts, np.diff(starts, append=n))
+    radius = 0.7 * step * np.sqrt(seed + 0.5)  # those that are alone at their spot all move by the same, so they do not
+    places += radius[:, None] * np.column_stack((np.cos(GOLDEN * seed), np.sin(GOLDEN * seed)))
+    return _in_unit_square(places).astype(np.float32)
+
+
+def _in_unit_square(positions: NDArray[np.floating]) -> NDArray[np.float64]:
+    low, high = positions.min(axis=0).astype(np.float64), positions.max(axis=0).astype(np.float64)
+    side = float((high - low).max()) or 1.0
+    placed: NDArray[np.float64] = (positions - (low + high) / 2) / side + 0.5
+    return placed
+
+
+def _along_a_curve(places: NDArray[np.float32]) -> Indices:
+    """The images in an order in which near ones are near: the bits of x and y take turns (Morton).                     (n,)"""
+    cells = (np.clip(places, 0, 1) * 0xFFFF).astype(np.int64)
+    code = np.zeros(len(cells), np.int64)
+    for bit in range(16):
+        code |= ((cells[:, 0] >> bit & 1) << 2 * bit) | ((cells[:, 1] >> bit & 1) << 2 * bit + 1)
+    return np.argsort(code, kind="stable")
+
+
+def _sheets_within(room: int, order: Indices, thumbnails: Thumbnails, progress: bool, most: int) -> Sheets:
+    """The best thumbnails that fit: of the first side as long as a lower quality helps, then of the next."""
+    guess = 0
+    for side in _sides(len(order)):
+        samples = list(_blocks(order, side, SAMPLES))
+        pictures = [_sheet(rows, side, thumbnails) for rows in samples]
+        for quality in QUALITIES:
+            guess = _guess([_webp(picture, quality) for picture in pictures], samples, len(order))
+            if guess <= room:
+                with Bar("map", len(order), wanted=progress) as bar:
+                    sheets = Sheets(side, quality, _encoded(order, side, quality, thumbnails, bar))
+                if sheets.size <= room:
+                    return sheets
+    raise ValueError(
+        f"max_bytes must be about {most - room + guess:,} or more for a map of {len(order):,} images, got {most:,}. "
+        "Allow more, or show fewer images."
+    )
+
+
+def _sides(n: int) -> tuple[int, ...]:
+    first = next((side for side in SIDES if n * side**2 <= PIXELS), SIDES[-2])
+    return SIDES[SIDES.index(first) :]
+
+
+def _guess(sheets: Sequence[bytes], samples: Sequence[Indices], n: int) -> int:
+    """Bytes of all sheets, from some of them."""
+    return round(sum(_written(len(sheet)) for sheet in sheets) * n / sum(map(len, samples)))
+
+
+def _encoded(order: Indices, side: int, quality: int, thumbnails: Thumbnails, bar: Bar) -> list[bytes]:
+    """All sheets; they are compressed beside the reading of the next ones, and only a few are in memory as pixels."""
+    threads = os.cpu_count() or 1
+    waiting: list[Future[bytes]] = []
+    with ThreadPoolExecutor(threads) as pool:
+        for at, rows in enumerate(_blocks(order, side)):
+            if at > 2 * threads:
+                waiting[at - 2 * threads].result()
+            waiting.append(pool.submit(_webp, _sheet(rows, side, thumbnails), quality))
+            bar.advance(len(rows))
+        return [future.result() for future in waiting]
+
+
+def _blocks(order: Indices, side: int, samples: int | None = None) -> Iterator[Indices]:
+    """The images of each sheet, or of so many sheets from all over the map."""
+    per = (SHEET // side) ** 2
+    starts = range(0, len(order), per)
+    for at in starts if samples is None else sorted({starts[s * len(starts) // samples] for s in range(samples)}):
+        yield order[at : at + per]
+
+
+def _sheet(rows: Indices, side: int, thumbnails: Thumbnails) -> Pixels:
+    """Thumbnails row by row; the last sheet is as high as it must be.                                      (h, SHEET, 3)"""
+    columns = SHEET // side
+    by_file = np.argsort(rows)  # images are read in the order of their file
+    pictures = thumbnails(rows[by_file], side)
+    if pictures.shape != (len(rows), side, side, 3) or pictures.dtype != np.uint8:
+        wanted = (len(rows), side, side, 3)
+        raise ValueError(f"thumbnails must be bytes of shape {wanted}, got {pictures.dtype} {pictures.shape}.")
+    height = -(-len(rows) // columns)
+    cells = np.full((height * columns, side, side, 3), 255, np.uint8)
+    cells[by_file] = pictures
+    return cells.reshape(height, columns, side, side, 3).swapaxes(1, 2).reshape(height * side, columns * side, 3)
+
+
+def _webp(pixels: Pixels, quality: int) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "WEBP", quality=quality, method=4)
+    return stream.getvalue()
+
+
+def _note(sheets: Sheets, n: int, most: int) -> str:
+    """What the thumbnails are, and what was given up for the size."""
+    note = f"Thumbnails of {sheets.side} px, WebP of quality {sheets.quality}"
+    first = (_sides(n)[0], QUALITIES[0])
+    if first == (sheets.side, sheets.quality):
+        return f"{note}."
+    return f"{note}, lowered from {first[0]} px and quality {first[1]} to keep the map below {most / 1e6:.1f} MB."
+
+
+def _packed(array: NDArray[Any]) -> dict[str, str]:
+    """An array as text: floats as they are, whole numbers in as few bytes as they need."""
+    if array.dtype.kind in "iu":
+        array = array.astype(np.min_scalar_type(int(array.max(initial=0))))
+    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    return {"type": f"{array.dtype.kind}{array.dtype.itemsize}", "data": base64.b64encode(little.tobytes()).decode()}
+
+
+def _json(record: object) -> str:
+    """JSON in ASCII that ends no script: a name may hold anything, also half a character."""
+    return json.dumps(record, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _resource(name: str) -> str:
+    return files("liftedstruct.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _written(count: int) -> int:
+    return 4 * -(-count // 3)

@@ -1,0 +1,72 @@
+"""Pictures as part of a page: figures as SVG that takes on the page's colours, photographs as text."""
+
+import base64
+import io
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
+from liftedstruct.figures.canvas import INK, PAPER, picture_bytes
+from liftedstruct.figures.thumbnails import Thumbnails
+
+__all__ = ["hue", "inline_svg", "photographs"]
+
+QUALITY = 80
+
+
+def hue(colour: str) -> str:
+    """A colour by a name that page.css can change: on a dark page it is a lighter one.
+
+    >>> hue("#7a1fa2")
+    'var(--hue-7a1fa2, #7a1fa2)'
+    """
+    return f"var(--hue-{colour[1:]}, {colour})"
+
+
+def inline_svg(figure: Figure, prefix: str) -> str:
+    """A figure as an ``<svg>`` of a page: ink and ground are the page's, and its names are its own.
+
+    Two figures may name their parts alike, and a page has one space of names, so each name gets a prefix.
+    """
+    text = picture_bytes(figure, "svg").decode("utf-8")
+    text = text[text.index("<svg") :]
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = _with_own_names(text, prefix)
+    text = re.sub(r"(?<=: )#[0-9a-f]{6}\b", _of_the_page, text)
+    width, height = (float(size) for size in re.findall(r'\b(?:width|height)="([\d.]+)pt"', text)[:2])
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {width:g} {height:g}"'
+    style = f'style="--width: {width * 4 / 3:.0f}px" aria-hidden="true" focusable="false"'
+    return re.sub(r"^<svg[^>]*>", f"{head} {style}>", text, count=1)
+
+
+def _with_own_names(text: str, prefix: str) -> str:
+    """The parts that are referred to get the prefix, and the others lose their names, as do repetitions of a part."""
+    reference = r'((?:xlink:)?href="#|url\(#)([^")]+)'
+    wanted = {name for _, name in re.findall(reference, text)}
+
+    def named(found: re.Match[str]) -> str:
+        if found[1] not in wanted:
+            return ""
+        wanted.remove(found[1])
+        return f' id="{prefix}-{found[1]}"'
+
+    return re.sub(r'\s+id="([^"]*)"', named, re.sub(reference, rf"\1{prefix}-\2", text))
+
+
+def _of_the_page(found: re.Match[str]) -> str:
+    return {INK: "currentColor", PAPER: "var(--figure, #ffffff)"}.get(found[0], hue(found[0]))
+
+
+def photographs(thumbnails: Thumbnails, rows: Sequence[int], side: int) -> dict[int, str]:
+    """Small pictures of these rows as ``data:`` addresses, each row once."""
+    wanted = np.unique(np.asarray(rows, dtype=np.int64))
+    return {int(row): _address(pixels) for row, pixels in zip(wanted, thumbnails(wanted, side), strict=True)}
+
+
+def _address(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> str:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "WEBP", quality=QUALITY, method=4)
+    return f"data:image/webp;base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"

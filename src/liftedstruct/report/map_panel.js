@@ -1,0 +1,209 @@
+// What is said in words beside the map: the chosen image with its neighbours, and the search for a class. Names are data:
+// they are only ever set as text.
+
+const SUGGESTIONS = 8;
+
+function element(tag, className, ...content) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...content);
+  return made;
+}
+
+// Text that may be broken behind the marks that names and paths are made with.
+function broken(text) {
+  const parts = text.match(/[^_/.-]+[_/.-]*|[_/.-]+/g) ?? [];
+  return parts.flatMap((part, at) => (at ? [document.createElement("wbr"), part] : [part]));
+}
+
+// A name in a direction of its own, so that right-to-left text does not turn what stands beside it.
+function named(className, text) {
+  return element("bdi", className, ...broken(text));
+}
+
+function counted(number, one, many) {
+  return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+}
+
+function nearness(distance) {
+  return distance === 0 ? "0" : distance < 0.001 || distance >= 100000 ? distance.toExponential(2) : distance.toPrecision(4);
+}
+
+// What is to be said about how an image did as a query.
+function verdict(rank, k) {
+  if (rank === 0) return ["alone", "the only image of its class"];
+  if (rank === 1) return ["right", "nearest neighbour is right"];
+  const where = rank > k ? `beyond these ${k}` : "";
+  return ["wrong", `first right neighbour: rank ${rank.toLocaleString("en")}${where && `, ${where}`}`];
+}
+
+class Panel {
+  constructor(root, atlas) {
+    Object.assign(this, { atlas, nothing: root.querySelector(".nothing"), chosen: root.querySelector(".chosen") });
+  }
+
+  clear() {
+    this.nothing.hidden = false;
+    this.chosen.hidden = true;
+    this.chosen.replaceChildren();
+  }
+
+  mark(kind) {
+    const sign = element("span", `mark ${kind}`, { right: "✓", wrong: "✗", alone: "○" }[kind]);
+    sign.setAttribute("aria-hidden", "true");
+    return sign;
+  }
+
+  picture(i, width) {
+    const canvas = element("canvas");
+    canvas.setAttribute("aria-hidden", "true");
+    this.atlas.sheets.show(canvas, i, width);
+    return canvas;
+  }
+
+  show(i) {
+    const { atlas } = this;
+    const { view } = atlas;
+    const [kind, said] = verdict(view.ranks[i], view.k);
+    const text = element("div", "text", named("class", atlas.className(i)), named("caption", atlas.captions[i]));
+    text.append(element("p", `verdict ${kind}`, this.mark(kind), ` ${said}`));
+    const list = element("ol");
+    const distances = view.distancesOf(i);
+    view.neighboursOf(i).forEach((j, place) => {
+      const right = atlas.labels[j] === atlas.labels[i];
+      const button = element("button", right ? "right" : "wrong", this.picture(j, 56));
+      button.type = "button";
+      button.dataset.image = j;
+      const said = element("span", "said", this.mark(right ? "right" : "wrong"), right ? " right" : " wrong");
+      const distance = element("span", "distance", `distance ${nearness(distances[place])}`);
+      const line = element("span", "line", said, distance);
+      const caption = element("bdi", "caption", atlas.captions[j]); // on one line, until it is the chosen one
+      caption.title = atlas.captions[j];
+      button.append(element("span", "text", line, named("class", atlas.className(j)), caption));
+      button.addEventListener("click", () => atlas.choose(j, { go: true, focus: true }));
+      for (const type of ["pointerenter", "focus"]) button.addEventListener(type, () => atlas.point(j));
+      for (const type of ["pointerleave", "blur"]) button.addEventListener(type, () => atlas.point(null));
+      list.append(element("li", "", button));
+    });
+    const heading = element("h3", "", view.k ? `Its ${counted(view.k, "nearest neighbour", "nearest neighbours")}` : "No neighbours");
+    const close = element("button", "close", "×");
+    close.type = "button";
+    close.setAttribute("aria-label", "Let go of the image");
+    close.addEventListener("click", () => atlas.choose(null));
+    this.chosen.replaceChildren(element("div", "query", this.picture(i, 112), text, close), heading, list);
+    this.nothing.hidden = true;
+    this.chosen.hidden = false;
+  }
+
+  // The same in one line, for those who hear it.
+  spoken(i) {
+    const { atlas } = this;
+    const right = [...atlas.view.neighboursOf(i)].filter((j) => atlas.labels[j] === atlas.labels[i]).length;
+    const of = `${right} of ${counted(atlas.view.k, "neighbour", "neighbours")} right`;
+    return `Chosen: ${atlas.captions[i]}, class ${atlas.className(i)}; ${verdict(atlas.view.ranks[i], atlas.view.k)[1]}; ${of}.`;
+  }
+}
+
+// A field that suggests classes: arrows and Enter, or a click.
+class Search {
+  constructor(root, classes, sizes, onChoose) {
+    Object.assign(this, { classes, sizes, onChoose, found: [], active: -1, chosen: null });
+    this.input = root.querySelector(".search input");
+    this.list = root.querySelector(".search ul");
+    this.clearer = root.querySelector(".search .clear");
+    this.list.id = `${root.id}-classes`;
+    this.input.setAttribute("aria-controls", this.list.id);
+    this.keys = classes.map(Search.plain);
+    this.input.addEventListener("input", () => {
+      this.clearer.hidden = !this.input.value;
+      if (!this.input.value.trim()) this.choose(null);
+      this.suggest();
+    });
+    this.input.addEventListener("focus", () => this.chosen === null && this.suggest());
+    this.input.addEventListener("blur", () => this.close());
+    this.input.addEventListener("keydown", (event) => this.onKey(event));
+    this.list.addEventListener("pointerdown", (event) => event.preventDefault()); // the field keeps the focus
+    this.list.addEventListener("click", (event) => {
+      const option = event.target.closest("[data-class]");
+      if (option) this.choose(Number(option.dataset.class));
+    });
+    this.clearer.addEventListener("click", () => {
+      this.choose(null);
+      this.input.focus();
+    });
+  }
+
+  static plain(text) {
+    return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase().replace(/[\s_.\-/]+/g, " ").trim();
+  }
+
+  suggest() {
+    const typed = Search.plain(this.input.value);
+    const starts = [], inside = [];
+    if (typed) {
+      this.keys.forEach((key, number) => {
+        const at = key.indexOf(typed);
+        if (at >= 0) (at === 0 || key[at - 1] === " " ? starts : inside).push(number);
+      });
+    }
+    this.found = [...starts, ...inside];
+    const options = this.found.slice(0, SUGGESTIONS).map((number, place) => {
+      const option = element("li", "", named("", this.classes[number]), element("span", "count", String(this.sizes[number])));
+      option.setAttribute("role", "option");
+      option.id = `${this.list.id}-${place}`;
+      option.dataset.class = number;
+      return option;
+    });
+    const more = this.found.length - options.length;
+    const said = more > 0 ? `and ${counted(more, "class", "classes")} more` : "No class has this in its name";
+    if (more > 0 || (typed && !options.length)) {
+      const line = element("li", "more", said);
+      line.setAttribute("role", "presentation");
+      options.push(line);
+    }
+    this.list.replaceChildren(...options);
+    this.list.hidden = !options.length;
+    this.input.setAttribute("aria-expanded", String(!this.list.hidden));
+    this.point(this.found.length ? 0 : -1);
+  }
+
+  point(place) {
+    this.active = place;
+    for (const [at, option] of [...this.list.children].entries()) option.setAttribute("aria-selected", String(at === place));
+    if (place < 0) this.input.removeAttribute("aria-activedescendant");
+    else this.input.setAttribute("aria-activedescendant", this.list.children[place].id);
+    this.list.children[place]?.scrollIntoView({ block: "nearest" });
+  }
+
+  close() {
+    this.list.hidden = true;
+    this.input.setAttribute("aria-expanded", "false");
+    this.input.removeAttribute("aria-activedescendant");
+  }
+
+  choose(number) {
+    const before = this.chosen;
+    this.chosen = number;
+    if (number !== null) this.input.value = this.classes[number];
+    else if (this.input.value.trim()) this.input.value = "";
+    this.clearer.hidden = !this.input.value;
+    this.close();
+    if (number !== before || number !== null) this.onChoose(number);
+  }
+
+  onKey(event) {
+    const options = Math.min(SUGGESTIONS, this.found.length);
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      if (this.list.hidden) this.suggest();
+      else if (options) this.point((this.active + (event.key === "ArrowDown" ? 1 : options - 1)) % options);
+    } else if (event.key === "Enter") {
+      event.preventDefault();
+      if (!this.list.hidden && this.active >= 0) this.choose(this.found[this.active]);
+    } else if (event.key === "Escape") {
+      event.preventDefault();
+      if (this.list.hidden) this.choose(null);
+      else this.close();
+    }
+  }
+}

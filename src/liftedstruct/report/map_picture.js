@@ -1,0 +1,302 @@
+// How the map is painted. At rest and while it is moved it is made of square tiles, each painted once for its scale: dots
+// when the images would be too small to see, thumbnails when not. So a frame is a dozen copies, whatever the number of images.
+
+const TILE = 512; // device pixels a side
+const BUDGET = 8; // milliseconds of painting in a frame
+const SMALLEST = 13; // thumbnails smaller than this, in CSS pixels, are dots instead
+const LARGEST = 72;
+const FILL = 0.8; // the side of a thumbnail, of the mean distance between images in the unit square
+const HIDDEN = 0, FAINT = 1, PLAIN = 2; // how an image is shown
+
+function rgb(hex) {
+  const number = parseInt(hex.slice(1), 16);
+  return [number >> 16, (number >> 8) & 255, number & 255];
+}
+
+function packed([red, green, blue]) {
+  return (255 << 24) | (blue << 16) | (green << 8) | red;
+}
+
+// Colours of classes: hues by the golden angle, so that classes with near numbers look different; OKLCH, so that none shouts.
+function classColour(number, dark) {
+  const hue = number * 2.399963;
+  const light = (dark ? 0.74 : 0.62) + [0, 0.08, -0.08][number % 3];
+  const [a, b] = [0.14 * Math.cos(hue), 0.14 * Math.sin(hue)];
+  const l = (light + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (light - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (light - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  return [
+    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+    -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s,
+  ].map((linear) => {
+    const clipped = Math.min(1, Math.max(0, linear));
+    return Math.round(255 * (clipped <= 0.0031308 ? 12.92 * clipped : 1.055 * clipped ** (1 / 2.4) - 0.055));
+  });
+}
+
+// The pixels of a dot, or of a cross: x, y and how much of the pixel is covered, of 256; again and again.
+function stampOf(diameter, cross) {
+  const radius = diameter / 2;
+  const reach = Math.ceil(radius);
+  const stamp = [];
+  for (let y = -reach; y <= reach; y++) {
+    for (let x = -reach; x <= reach; x++) {
+      const stroke = Math.min(Math.abs(x - y), Math.abs(x + y)) * Math.SQRT1_2 - Math.max(0.7, radius * 0.28);
+      const away = Math.hypot(x, y) - radius * (cross ? 1.15 : 1);
+      const cover = Math.min(1, 0.5 - (cross ? Math.max(away, stroke) : away));
+      if (cover > 0.04) stamp.push(x, y, Math.round(256 * cover));
+    }
+  }
+  return Int16Array.from(stamp);
+}
+
+// Pixels that dots are stamped on. Tens of thousands of dots take a few milliseconds, much less than as paths of a canvas.
+class Stamps {
+  resize(width, height) {
+    if (this.image?.width === width && this.image?.height === height) return;
+    this.image = new ImageData(width, height);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+  }
+
+  put(x, y, stamp, colour, strength) {
+    const pixels = this.pixels;
+    const width = this.image.width;
+    const height = this.image.height;
+    for (let s = 0; s < stamp.length; s += 3) {
+      const px = x + stamp[s];
+      const py = y + stamp[s + 1];
+      if (px < 0 || py < 0 || px >= width || py >= height) continue;
+      const at = py * width + px;
+      const share = (stamp[s + 2] * strength) >> 8;
+      if (share >= 256) {
+        pixels[at] = colour;
+        continue;
+      }
+      const old = pixels[at]; // red and blue at once, green by itself: what runs over stays in bits that are masked
+      const even = (old & 0xff00ff) + ((((colour & 0xff00ff) - (old & 0xff00ff)) * share) >> 8);
+      const green = (old & 0x00ff00) + ((((colour & 0x00ff00) - (old & 0x00ff00)) * share) >> 8);
+      pixels[at] = 0xff000000 | (even & 0xff00ff) | (green & 0x00ff00);
+    }
+  }
+}
+
+// What is to be seen: which view, which images, in which colours. A change of it makes every tile void.
+class Scene {
+  constructor(atlas) {
+    Object.assign(this, { atlas, stamps: new Stamps(), stampCache: new Map() });
+    this.shown = new Uint8Array(atlas.n).fill(PLAIN);
+    this.ratio = 1; // device pixels for a CSS pixel
+    this.least = 0; // CSS pixels of a thumbnail at any scale, when only few are plain
+  }
+
+  recolour(style, mode, dark) {
+    const colour = (name) => rgb(style.getPropertyValue(name).trim());
+    const { labels, classes, n } = this.atlas;
+    this.css = {};
+    for (const name of ["ground", "ink", "accent", "right", "wrong"]) this.css[name] = style.getPropertyValue(`--${name}`).trim();
+    this.ground = packed(colour("--ground"));
+    this.crosses = mode === "outcome";
+    const palette = this.crosses
+      ? [colour("--right"), colour("--wrong"), colour("--faint")]
+      : classes.map((_, number) => classColour(number, dark));
+    this.names = palette.map(([red, green, blue]) => `rgb(${red} ${green} ${blue})`);
+    this.palette = palette.map(packed);
+    this.kinds = new Uint32Array(n);
+    const { ranks } = this.atlas.view;
+    for (let i = 0; i < n; i++) this.kinds[i] = this.crosses ? (ranks[i] === 1 ? 0 : ranks[i] > 1 ? 1 : 2) : labels[i];
+  }
+
+  // The side of a thumbnail in device pixels, at a scale of so many device pixels for the whole map.
+  side(scale) {
+    return Math.max(this.least * this.ratio, this.room(scale));
+  }
+
+  room(scale) {
+    return Math.min(LARGEST * this.ratio, (FILL * scale) / Math.sqrt(this.atlas.n));
+  }
+
+  thumbnails(scale) {
+    return this.side(scale) >= SMALLEST * this.ratio;
+  }
+
+  diameter(scale) {
+    return Math.min(9 * this.ratio, Math.max(2.4 * this.ratio, 0.72 * this.room(scale)));
+  }
+
+  stamp(diameter, cross) {
+    const key = Math.round(4 * diameter) * 2 + (cross ? 1 : 0);
+    if (!this.stampCache.has(key)) this.stampCache.set(key, stampOf(diameter, cross));
+    return this.stampCache.get(key);
+  }
+
+  // Dots of the images, those that are faint first, on a canvas whose corner is at (left, top) of the scaled map.
+  paintDots(context, width, height, images, positions, left, top, scale, only) {
+    const { stamps, shown, kinds, palette } = this;
+    const diameter = this.diameter(scale);
+    const [dot, cross] = [this.stamp(diameter, false), this.crosses && diameter > 3 ? this.stamp(diameter, true) : null];
+    stamps.resize(width, height);
+    stamps.pixels.fill(this.ground);
+    const reach = diameter + 1;
+    for (const kind of only ? [only] : [FAINT, PLAIN]) {
+      for (let at = 0; at < images.length; at++) {
+        const i = images[at];
+        if (shown[i] !== kind) continue;
+        const x = positions[2 * i] * scale - left;
+        const y = positions[2 * i + 1] * scale - top;
+        if (x < -reach || y < -reach || x > width + reach || y > height + reach) continue;
+        const stamp = cross && kinds[i] === 1 ? cross : dot;
+        stamps.put(Math.round(x), Math.round(y), stamp, palette[kinds[i]], kind === FAINT ? 44 : 256);
+      }
+    }
+    context.putImageData(stamps.image, 0, 0);
+  }
+
+  frame(context, i, x, y, side) {
+    context.fillStyle = this.names[this.kinds[i]];
+    context.fillRect(x, y, side, side);
+    if (this.crosses && this.kinds[i] === 1) {
+      const corner = Math.round(side * 0.3);
+      context.fillRect(x - corner * 0.25, y - corner * 0.25, corner, corner);
+    }
+  }
+
+  paintThumbnail(context, bitmap, i, x, y, side) {
+    const edge = Math.max(1, Math.round(side * 0.045));
+    this.frame(context, i, x, y, side);
+    this.atlas.sheets.draw(context, bitmap, i, x + edge, y + edge, side - 2 * edge);
+    if (this.crosses && this.kinds[i] === 1) this.cross(context, x, y, side);
+  }
+
+  cross(context, x, y, side) {
+    const size = Math.round(Math.max(6 * this.ratio, side * 0.26));
+    const [low, high] = [size * 0.28, size * 0.72];
+    context.fillStyle = this.names[1];
+    context.fillRect(x, y, size, size);
+    context.strokeStyle = "#fff";
+    context.lineWidth = Math.max(1, size * 0.14);
+    context.beginPath();
+    context.moveTo(x + low, y + low);
+    context.lineTo(x + high, y + high);
+    context.moveTo(x + high, y + low);
+    context.lineTo(x + low, y + high);
+    context.stroke();
+  }
+}
+
+// One square of the map at one scale. The dots are there at once; thumbnails follow in the order of their sheets, so that few
+// sheets are in memory at a time and the order in which pictures lie on each other does not depend on which came first.
+class Tile {
+  constructor(scene, column, row, scale) {
+    const { view, slots } = scene.atlas;
+    this.canvas = document.createElement("canvas");
+    this.canvas.width = this.canvas.height = TILE;
+    this.context = this.canvas.getContext("2d", { alpha: false });
+    this.context.imageSmoothingQuality = "medium";
+    Object.assign(this, { scene, left: column * TILE, top: row * TILE, scale, next: 0, order: [] });
+    this.side = Math.round(scene.side(scale));
+    const big = scene.thumbnails(scale);
+    const reach = (big ? this.side * 0.75 : scene.diameter(scale)) + 2;
+    const [low, high] = [-reach / scale, (TILE + reach) / scale];
+    const [x, y] = [this.left / scale, this.top / scale];
+    const images = view.grid.within(x + low, y + low, x + high, y + high);
+    scene.paintDots(this.context, TILE, TILE, images, view.positions, this.left, this.top, scale, big ? FAINT : 0);
+    if (!big) return;
+    this.order = images.filter((i) => scene.shown[i] === PLAIN).sort((i, j) => slots[i] - slots[j]);
+    for (const i of this.order) scene.frame(this.context, i, ...this.corner(i), this.side);
+  }
+
+  corner(i) {
+    const { positions } = this.scene.atlas.view;
+    const middle = this.side / 2;
+    return [
+      Math.round(positions[2 * i] * this.scale - this.left - middle),
+      Math.round(positions[2 * i + 1] * this.scale - this.top - middle),
+    ];
+  }
+
+  get done() {
+    return this.next >= this.order.length;
+  }
+
+  // Go on with the thumbnails until a sheet is missing or the time is up; true if it was the time.
+  goOn(until) {
+    const { scene, context, order, side } = this;
+    for (; this.next < order.length; this.next++) {
+      if (this.next % 32 === 31 && performance.now() > until) return true;
+      const i = order[this.next];
+      const bitmap = scene.atlas.sheets.peek(i);
+      if (bitmap === null) return false;
+      if (bitmap) scene.paintThumbnail(context, bitmap, i, ...this.corner(i), side);
+    }
+    return false;
+  }
+}
+
+// All tiles of one scale.
+class Layer {
+  constructor(scene, scale) {
+    Object.assign(this, { scene, scale, tiles: new Map() });
+  }
+
+  // Columns and rows that a canvas of that size shows when its corner is at (left, top), in device pixels of this layer.
+  span(left, top, width, height) {
+    const least = Math.floor((-0.04 * this.scale - LARGEST) / TILE);
+    const most = Math.floor((1.04 * this.scale + LARGEST) / TILE);
+    const clip = (value) => Math.min(most, Math.max(least, Math.floor(value / TILE)));
+    return [clip(left), clip(left + width - 1), clip(top), clip(top + height - 1)];
+  }
+
+  // Paint what is missing there, the middle first, until the time is up: whether all is there, and whether to go on at once.
+  paint(left, top, width, height, until) {
+    const [first, last, upper, lower] = this.span(left, top, width, height);
+    const places = [];
+    for (let row = upper; row <= lower; row++) {
+      for (let column = first; column <= last; column++) places.push([column, row]);
+    }
+    const far = ([column, row]) => Math.hypot((column + 0.5) * TILE - left - width / 2, (row + 0.5) * TILE - top - height / 2);
+    places.sort((a, b) => far(a) - far(b));
+    let [done, hurry] = [true, false];
+    for (const [column, row] of places) {
+      const key = `${column},${row}`;
+      let tile = this.tiles.get(key);
+      if (!tile && performance.now() < until) tile = new Tile(this.scene, column, row, this.scale);
+      if (!tile) {
+        done = false;
+        hurry = true;
+        continue;
+      }
+      this.tiles.delete(key);
+      this.tiles.set(key, tile); // the one used last is the last to go
+      if (!tile.done && tile.goOn(until)) hurry = true;
+      done &&= tile.done;
+    }
+    for (const key of this.tiles.keys()) {
+      if (this.tiles.size <= Math.max(40, 2 * places.length)) break;
+      this.tiles.delete(key);
+    }
+    return [done, hurry];
+  }
+
+  covers(left, top, width, height) {
+    const [first, last, upper, lower] = this.span(left, top, width, height);
+    for (let row = upper; row <= lower; row++) {
+      for (let column = first; column <= last; column++) if (!this.tiles.has(`${column},${row}`)) return false;
+    }
+    return true;
+  }
+
+  // Copy the tiles onto a canvas whose corner is at (left, top) of the map at another scale, or the same.
+  copy(context, left, top, scale) {
+    const zoom = scale / this.scale;
+    const { width, height } = context.canvas;
+    context.imageSmoothingEnabled = zoom !== 1;
+    for (const tile of this.tiles.values()) {
+      const x = Math.round(tile.left * zoom - left);
+      const y = Math.round(tile.top * zoom - top);
+      const right = Math.round((tile.left + TILE) * zoom - left);
+      const bottom = Math.round((tile.top + TILE) * zoom - top);
+      if (right > 0 && bottom > 0 && x < width && y < height) context.drawImage(tile.canvas, x, y, right - x, bottom - y);
+    }
+  }
+}

@@ -1,0 +1,304 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from numpy.typing import NDArray
+
+from figures.looking import HOSTILE, check_drawable, check_tidy, intervals_of, legend_of, lines_of, words_of, x_of, y_of
+from liftedstruct.evaluation import Estimate, Scores
+from liftedstruct.figures.canvas import COLOURS, PAPER
+from liftedstruct.figures.curves import recall_curves, score_figure, size_curves, training_curves
+from liftedstruct.figures.published import Published, published_for
+
+NONE: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+LIFTED, TRIPLET, POOL5 = COLOURS["lifted_struct"], COLOURS["triplet"], COLOURS["pool5"]
+Triple = tuple[float, float, float]
+
+
+def scores(recall: dict[int, Triple] | None = None, **clusterings: tuple[Triple, Triple]) -> Scores:
+    """Scores of ``recall`` and of {clustering: (F1, NMI)}."""
+    return Scores(
+        recall={k: Estimate(*three) for k, three in (recall or {}).items()},
+        f1={name: Estimate(*f1) for name, (f1, _) in clusterings.items()},
+        nmi={name: Estimate(*nmi) for name, (_, nmi) in clusterings.items()},
+        protocol={},
+        singles="leave-out",
+        classes=NONE,
+        ranks=NONE,
+        clusters=dict.fromkeys(clusterings, NONE),
+    )
+
+
+def some(value: float, clustering: str = "affinity") -> Scores:
+    """Recall@1 and @8 around the value, F1 half of it, NMI nine tenths."""
+    f1, nmi = ((part * value, part * value - 0.02, part * value + 0.03) for part in (0.5, 0.9))
+    return scores(
+        {1: (value, value - 0.01, value + 0.02), 8: (value + 0.2, value + 0.15, value + 0.22)}, **{clustering: (f1, nmi)}
+    )
+
+
+PAPERS_GRID = {
+    method: {size: some(base + 0.01 * step) for step, size in enumerate((64, 128, 256, 512))}
+    for method, base in (("pool5", 0.40), ("contrastive", 0.30), ("triplet", 0.38), ("lifted_struct", 0.50))
+}
+
+
+def test_recall_against_k() -> None:
+    figure = recall_curves({"lifted_struct": scores({1: (0.5, 0.48, 0.53), 4: (0.7, 0.69, 0.72), 2: (0.6, 0.57, 0.62)})})
+    (axes,) = figure.axes
+    (line,) = lines_of(axes, LIFTED)
+    np.testing.assert_allclose(x_of(line), [1, 2, 4])
+    np.testing.assert_allclose(y_of(line), [50, 60, 70])
+    np.testing.assert_allclose(intervals_of(axes, LIFTED), [(1, 48, 53), (2, 57, 62), (4, 69, 72)])
+    assert axes.get_xscale() == "log"
+    assert axes.get_xticks().tolist() == [1, 2, 4]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "4"]
+    low, high = axes.get_ylim()
+    assert low < 48
+    assert high > 72
+    assert legend_of(figure) == ["lifted structured", "95 % interval"]
+    check_tidy(figure)
+
+
+def test_each_method_has_the_k_that_it_was_measured_at() -> None:
+    figure = recall_curves({"triplet": some(0.3), "lifted_struct": scores({1: (0.4, 0.4, 0.4), 1000: (0.9, 0.9, 0.9)})})
+    (axes,) = figure.axes
+    assert x_of(lines_of(axes, TRIPLET)[0]) == [1, 8]
+    assert x_of(lines_of(axes, LIFTED)[0]) == [1, 1000]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "8", "1,000"]
+
+
+def test_numbers_without_room_are_left_out_but_not_their_ticks() -> None:
+    figure = recall_curves({"triplet": scores(dict.fromkeys(range(1, 33), (0.5, 0.4, 0.6)))})
+    labels = [tick.get_text() for tick in figure.axes[0].get_xticklabels()]
+    assert len(labels) == 32
+    assert labels[:3] == ["1", "2", "3"]
+    assert 5 <= sum(bool(label) for label in labels) <= 16
+    check_tidy(figure)
+
+
+def test_an_interval_beside_its_value_is_drawn_where_it_is() -> None:
+    """The interval of NMI is corrected for a bias, and need not hold the value."""
+    (axes,) = recall_curves({"triplet": scores({1: (0.5, 0.52, 0.6), 2: (0.6, 0.5, 0.55)})}).axes
+    np.testing.assert_allclose(intervals_of(axes, TRIPLET), [(1, 52, 60), (2, 50, 55)])
+
+
+def test_published_points_are_hollow_and_say_where_they_are_from() -> None:
+    rows = [
+        Published("triplet", 512, "GoogLeNet", {1: 0.3, 2: 0.4}, "Somebody, 2020"),
+        Published("lifted_struct", 512, "GoogLeNet", {1: 0.5, 2: 0.6}, "Somebody, 2020"),
+        Published("lifted_struct", 64, "Inception-BN", {1: 0.45}, "Another, 2017"),
+    ]
+    figure = recall_curves({"lifted_struct": some(0.55)}, rows)
+    (axes,) = figure.axes
+    own, first, second = sorted(lines_of(axes, LIFTED), key=lambda line: line.get_zorder(), reverse=True)
+    assert to_hex(own.get_markerfacecolor()) == LIFTED
+    (theirs,) = lines_of(axes, TRIPLET)
+    for line, x, y in ((theirs, [1, 2], [30, 40]), (first, [1, 2], [50, 60]), (second, [1], [45])):
+        assert to_hex(line.get_markerfacecolor()) == PAPER
+        np.testing.assert_allclose(x_of(line), x)
+        np.testing.assert_allclose(y_of(line), y)
+    assert first.get_marker() == own.get_marker() != theirs.get_marker()
+    assert first._dash_pattern != second._dash_pattern  # type: ignore[attr-defined]
+    assert first._dash_pattern == theirs._dash_pattern  # type: ignore[attr-defined]
+    assert legend_of(figure) == [
+        "triplet",
+        "lifted structured",
+        "95 % interval",
+        "published: Somebody, 2020, GoogLeNet, size 512",
+        "published: Another, 2017, Inception-BN, size 64",
+    ]
+    check_tidy(figure)
+
+
+def test_nothing_is_published_unless_it_is_passed() -> None:
+    assert not [text for text in legend_of(recall_curves({"triplet": some(0.3)})) if "published" in text]
+
+
+def test_f1_and_nmi_against_the_size() -> None:
+    figure = size_curves({"triplet": {64: some(0.4), 512: some(0.5)}, "lifted_struct": {512: some(0.6), 64: some(0.52)}})
+    f1, nmi = figure.axes
+    assert [axes.get_title() for axes in figure.axes] == ["F1, affinity propagation", "NMI, affinity propagation"]
+    np.testing.assert_allclose(y_of(lines_of(f1, TRIPLET)[0]), [20, 25])
+    np.testing.assert_allclose(y_of(lines_of(nmi, TRIPLET)[0]), [36, 45])
+    np.testing.assert_allclose(y_of(lines_of(f1, LIFTED)[0]), [26, 30])
+    np.testing.assert_allclose(intervals_of(f1, LIFTED), [(64, 24, 29), (512, 28, 33)])
+    np.testing.assert_allclose(intervals_of(nmi, TRIPLET), [(64, 34, 39), (512, 43, 48)])
+    assert f1.get_xticks().tolist() == [64, 512]
+
+
+def test_what_was_not_measured_is_a_gap() -> None:
+    without = scores({1: (0.5, 0.4, 0.6)})
+    figure = size_curves(
+        {
+            "triplet": {64: some(0.4), 128: without, 256: some(0.5), 512: some(0.5)},
+            "lifted_struct": {64: some(0.5), 512: some(0.6)},
+        }
+    )
+    f1, _ = figure.axes
+    np.testing.assert_allclose(y_of(lines_of(f1, TRIPLET)[0]), [20, np.nan, 25, 25])
+    np.testing.assert_allclose(y_of(lines_of(f1, LIFTED)[0]), [25, np.nan, np.nan, 30])
+    assert [x for x, *_ in intervals_of(f1, TRIPLET)] == [64, 256, 512]
+    assert f1.get_ylim()[0] > 10
+
+
+def test_no_clustering_at_all_is_said() -> None:
+    figure = score_figure({"lifted_struct": {64: scores({1: (0.5, 0.4, 0.6), 2: (0.6, 0.5, 0.7)})}})
+    assert ["not measured" in words_of(axes) for axes in figure.axes] == [True, True, False]
+    check_tidy(figure)
+    check_tidy(score_figure({}))
+
+
+def test_the_clustering_is_the_papers_if_it_was_run() -> None:
+    both = scores(affinity=((0.2, 0.1, 0.3),) * 2, kmeans=((0.4, 0.3, 0.5),) * 2)
+    one = {"triplet": {64: both, 128: both}}
+    np.testing.assert_allclose(y_of(lines_of(size_curves(one).axes[0], TRIPLET)[0]), [20, 20])
+    asked = size_curves(one, clustering="kmeans").axes[0]
+    np.testing.assert_allclose(y_of(lines_of(asked, TRIPLET)[0]), [40, 40])
+    assert size_curves({"triplet": {64: some(0.4, "kmeans")}}).axes[0].get_title() == "F1, k-means"
+    with pytest.raises(
+        ValueError, match=r"clustering must be one of affinity, kmeans, got 'k-means'\. Did you mean 'kmeans'\?"
+    ):
+        size_curves(one, clustering="k-means")
+
+
+def test_pool5_has_no_sizes_and_is_a_level() -> None:
+    figure = score_figure({"pool5": {1280: some(0.9)}, "lifted_struct": {64: some(0.5), 128: some(0.52)}})
+    f1, _, recall = figure.axes
+    (level,) = lines_of(f1, POOL5)
+    np.testing.assert_allclose(y_of(level), [45, 45])
+    (band,) = f1.patches
+    box = band.get_extents().transformed(f1.transData.inverted())
+    np.testing.assert_allclose([box.y0, box.y1], [43, 48])
+    assert f1.get_xticks().tolist() == [64, 128]
+    assert f1.get_ylim()[1] > 48
+    np.testing.assert_allclose(y_of(lines_of(recall, POOL5)[0]), [90, 110])
+    assert legend_of(figure)[:2] == ["pool5 (size 1,280)", "lifted structured"]
+    assert legend_of(size_curves({"pool5": {1280: some(0.9)}, "triplet": {64: some(0.5)}}))[0] == "pool5 (size 1,280)"
+
+
+def test_pool5_alone_is_a_point() -> None:
+    f1, _ = size_curves({"pool5": {1280: some(0.5)}}).axes
+    assert x_of(lines_of(f1, POOL5)[0]) == [1280]
+    assert "25.0" in words_of(f1)
+
+
+def test_recall_is_shown_at_the_largest_size_that_most_have() -> None:
+    grid = {
+        "contrastive": {64: some(0.30), 128: some(0.31)},
+        "triplet": {64: some(0.40), 128: some(0.41), 256: some(0.42)},
+        "lifted_struct": {64: some(0.50), 512: some(0.53)},
+    }
+    figure = score_figure(grid)  # 64: three times
+    assert figure.axes[2].get_title() == "Recall@K, size 64"
+    grid["lifted_struct"][128] = some(0.51)
+    figure = score_figure(grid)  # 64 and 128: three times
+    assert figure.axes[2].get_title() == "Recall@K, size 128"
+    np.testing.assert_allclose(y_of(lines_of(figure.axes[2], LIFTED)[0]), [51, 71])
+    del grid["contrastive"][128]
+    grid["triplet"][64] = grid["triplet"].pop(256)
+    grid["contrastive"].pop(64)
+    grid["contrastive"][32] = some(0.2)
+    figure = score_figure(grid)
+    assert figure.axes[2].get_title() == "Recall@K, size 128"
+    assert legend_of(figure)[0] == "contrastive (size 32)"
+    np.testing.assert_allclose(y_of(lines_of(figure.axes[2], COLOURS["contrastive"])[0]), [20, 40])
+
+
+def test_the_papers_grid_with_all_that_is_published() -> None:
+    figure = score_figure(PAPERS_GRID, published_for("CUB-200-2011"))
+    f1, nmi, recall = figure.axes
+    for axes in (f1, nmi):
+        lines = [lines_of(axes, colour)[0] for colour in COLOURS.values()]
+        assert [x_of(line) for line in lines] == [[64, 128, 256, 512]] * 4
+        assert len({line.get_marker() for line in lines}) == 4
+    assert len(lines_of(recall, LIFTED)) == 3
+    check_tidy(figure)
+
+
+@pytest.mark.parametrize("methods", [1, 2, 4])
+def test_one_size_and_one_k(methods: int) -> None:
+    grid = {method: {64: some(0.3 + 0.1 * number)} for number, method in enumerate([*COLOURS][-methods:])}
+    figure = score_figure(grid)
+    check_tidy(figure)
+    assert "25.0" in words_of(figure.axes[0]) if methods == 4 else True
+    check_tidy(recall_curves({method: scores({1: (0.5, 0.4, 0.6)}) for method in grid}))
+
+
+def test_names_of_any_kind() -> None:
+    figure = score_figure({name: {64: some(0.5), 128: some(0.4)} for name in HOSTILE})
+    check_tidy(figure)
+    texts = legend_of(figure)
+    assert len(texts) == len(HOSTILE) + 1  # matplotlib leaves out what begins with an underscore
+    assert "<script>alert('x')</script>" in texts
+    check_drawable(lambda: recall_curves({name: some(0.5) for name in HOSTILE}, published_for("CUB-200-2011")))
+    check_tidy(training_curves({name: [log_line(1), log_line(2)] for name in HOSTILE}))
+
+
+def test_many_methods_are_told_apart() -> None:
+    (axes,) = recall_curves({f"run {number}": some(0.3 + 0.05 * number) for number in range(8)}).axes
+    looks = {(line.get_color(), line.get_marker()) for line in axes.lines}
+    assert len(looks) == 8
+
+
+def log_line(step: int, loss: float = 1.0) -> dict[str, float]:
+    return {"step": step, "loss": loss, "active_share": 0.75, "positive_distance": 2.0, "negative_distance": 5.0}
+
+
+def test_training_curves() -> None:
+    lines = [{"step": 0, "recall_at_1": 0.4}, log_line(1, 8.0), log_line(10, 4.0), {"step": 10, "recall_at_1": 0.55}]
+    figure = training_curves({"lifted_struct": lines})
+    loss, recall, active, distances = figure.axes
+    for axes, x, y in (
+        (loss, [1, 10], [8, 4]),
+        (recall, [0, 10], [40, 55]),
+        (active, [1, 10], [75, 75]),
+    ):
+        (line,) = lines_of(axes, LIFTED)
+        np.testing.assert_allclose(x_of(line), x)
+        np.testing.assert_allclose(y_of(line), y)
+    near, far = lines_of(distances, LIFTED)
+    np.testing.assert_allclose(y_of(near), [2, 2])
+    np.testing.assert_allclose(y_of(far), [5, 5])
+    assert near.get_linestyle() == "-" != far.get_linestyle()
+    assert loss.get_ylim()[0] == distances.get_ylim()[0] == 0
+    assert legend_of(figure) == ["lifted structured"]
+    check_tidy(figure)
+
+
+def test_a_long_log_has_its_running_mean() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.normal(5, 1, size=200)
+    figure = training_curves({"triplet": [log_line(step, value) for step, value in enumerate(y.tolist(), start=1)]})
+    raw, mean = lines_of(figure.axes[0], TRIPLET)
+    np.testing.assert_allclose(y_of(raw), y)
+    expected = [y[max(0, i - 8) : i + 9].mean() for i in range(200)]
+    np.testing.assert_allclose(y_of(mean), expected)
+
+
+def test_a_number_that_is_none_leaves_the_mean_whole() -> None:
+    lines = [log_line(step, float("nan") if step == 50 else 3.0) for step in range(1, 201)]
+    _, mean = lines_of(training_curves({"triplet": lines}).axes[0], TRIPLET)
+    np.testing.assert_allclose(y_of(mean), 3.0)
+
+
+def test_a_run_that_failed_and_one_that_was_never_validated() -> None:
+    lines: list[dict[str, Any]] = [
+        log_line(1),
+        log_line(2),
+        {"step": 3, "failed": "the loss must stay finite", "images": [1, 2]},
+    ]
+    figure = training_curves({"triplet": lines, "contrastive": [log_line(1), log_line(4)]})
+    loss, recall, *_ = figure.axes
+    assert "failed" in words_of(loss)
+    assert [x_of(line) for line in lines_of(loss, TRIPLET)][-1] == [3, 3]
+    assert "not logged" in words_of(recall)
+    assert len(lines_of(loss, COLOURS["contrastive"])) == 1
+    check_tidy(figure)
+
+
+def test_an_empty_log() -> None:
+    figure = training_curves({"a run": []})
+    assert all("not logged" in words_of(axes) for axes in figure.axes)
+    check_tidy(figure)

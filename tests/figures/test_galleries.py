@@ -1,0 +1,390 @@
+import io
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image
+
+from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, POSITIVE, picture_bytes
+from liftedstruct.figures.galleries import RULES, Queries, choose_queries, gallery
+from liftedstruct.images.image_set import Indices
+from liftedstruct.neighbours import first_ranks, nearest_neighbours
+
+Array = NDArray[np.float64]
+Pixels = NDArray[np.uint8]
+
+
+def flat(rows: Indices, side: int) -> Pixels:
+    """A picture of one colour, which tells the row."""
+    colours = np.stack((rows, 255 - rows, np.full(len(rows), 128)), axis=1).astype(np.uint8)
+    return np.broadcast_to(colours[:, None, None], (len(rows), side, side, 3)).copy()
+
+
+def of_classes(sizes: Sequence[int], spread: float = 0.1, seed: int = 0) -> tuple[Array, Indices]:
+    """Classes of these sizes, each around a point of its own."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    return rng.normal(size=(len(sizes), 4))[y] + spread * rng.normal(size=(len(y), 4)), y
+
+
+def chosen(kind: str, X: Array, y: Indices, k: int = 5, **settings: int) -> Queries:
+    distances, neighbours = nearest_neighbours(X, k)
+    return choose_queries(kind, y, neighbours, distances, embeddings=X, **settings)
+
+
+# Seven images: classes 0 (rows 0, 1, 2), 1 (rows 3, 4), 2 (rows 5, 6). The lists are written by hand.
+LABELS = np.array([0, 0, 0, 1, 1, 2, 2])
+LISTS = np.array(
+    [
+        [1, 2, 3, 4, 5],  # both of its class, then others: a success
+        [0, 3, 2, 4, 5],  # the nearest is right, the second wrong: neither
+        [3, 0, 1, 4, 5],  # a failure
+        [4, 0, 1, 2, 5],  # a success
+        [5, 3, 0, 1, 2],  # a failure
+        [0, 1, 2, 3, 4],  # a failure
+        [5, 0, 1, 2, 3],  # a success
+    ]
+)
+DISTANCES = np.tile(np.arange(1.0, 6.0), (7, 1))
+
+
+def test_successes_by_hand() -> None:
+    queries = choose_queries("successes", LABELS, LISTS, DISTANCES)
+    assert sorted(queries.rows.tolist()) == [0, 3, 6]
+    at = queries.rows.tolist().index(0)
+    assert queries.neighbours[at].tolist() == [1, 2, 3, 4, 5]
+    assert queries.distances[at].tolist() == [1, 2, 3, 4, 5]
+    assert queries.right[at].tolist() == [True, True, False, False, False]
+    assert queries.marks[at].tolist() == ["right", "right", "rest", "rest", "rest"]
+    assert queries.mates[at] == 2
+    assert (queries.nearest_right, queries.right_distances, queries.right_ranks) == (None, None, None)
+
+
+def test_failures_by_hand() -> None:
+    queries = choose_queries("failures", [f"class {label}" for label in LABELS], LISTS, DISTANCES)
+    assert sorted(queries.rows.tolist()) == [2, 4, 5]
+    marks = dict(zip(queries.rows.tolist(), queries.marks.tolist(), strict=True))
+    assert marks[2] == ["wrong", "right", "right", "rest", "rest"]
+    assert marks[4] == ["wrong", "right", "rest", "rest", "rest"]
+    assert marks[5] == ["wrong"] * 5
+
+
+def test_instructive_by_hand() -> None:
+    """On a line: ratios 1/2 and 1/3 for the a at 0 and the b at 1, 1/4 and 1/5 for the c at 20 and the d at 21.
+
+    So of the pairs a b and c d the worse is first, and then the other of each.
+    """
+    X = np.array([[0.0], [-2.0], [1.0], [4.0], [20.0], [16.0], [21.0], [26.0]])
+    y = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    queries = chosen("instructive", X, y)
+    assert queries.rows.tolist()[:4] == [6, 2, 4, 0]
+    assert queries.nearest_right is not None
+    assert queries.right_distances is not None
+    assert queries.right_ranks is not None
+    assert queries.nearest_right.tolist()[:4] == [7, 3, 5, 1]
+    assert queries.right_distances.tolist()[:4] == [5, 3, 4, 2]
+    assert queries.right_ranks.tolist()[:4] == [3, 3, 2, 2]  # of equal distances the lower row is the nearer
+    assert chosen("instructive", X, y, count=3).rows.tolist() == [6, 2, 4]
+
+
+def test_the_nearest_right_image_is_found_wherever_it_ranks() -> None:
+    X, y = of_classes([20] * 8, spread=1.5)
+    D = np.sqrt(((X[:, None] - X[None]) ** 2).sum(axis=2))
+    np.fill_diagonal(D, np.inf)
+    right = np.where(y[:, None] == y[None], D, np.inf)
+    for kind in RULES:
+        queries = chosen(kind, X, y, count=100)
+        assert len(queries) > 0
+        assert queries.right_distances is not None
+        np.testing.assert_array_equal(queries.nearest_right, right.argmin(axis=1)[queries.rows])
+        np.testing.assert_allclose(queries.right_distances, right.min(axis=1)[queries.rows])
+        np.testing.assert_array_equal(queries.right_ranks, first_ranks(X, y)[queries.rows])
+    instructive = chosen("instructive", X, y, count=1)
+    ratios = np.where(D.min(axis=1) < right.min(axis=1), D.min(axis=1) / right.min(axis=1), np.inf)
+    assert instructive.rows.tolist() == [ratios.argmin()]
+
+
+def test_equal_images_rank_by_index_as_everywhere() -> None:
+    X, y = np.zeros((6, 2)), np.array([0, 1, 0, 1, 2, 2])
+    queries = chosen("instructive", X, y)
+    np.testing.assert_array_equal(queries.right_ranks, first_ranks(X, y)[queries.rows])
+    assert queries.right_distances is not None
+    assert not queries.right_distances.any()
+
+
+@pytest.mark.parametrize("kind", ["successes", "failures"])
+def test_each_class_in_turn(kind: str) -> None:
+    X, y = of_classes([9] * 12, spread=0.6)
+    for seed in range(5):
+        rows = chosen(kind, X, y, count=1000, seed=seed).rows
+        classes = y[rows]
+        available = len(set(classes.tolist()))
+        assert len(set(classes[:available].tolist())) == available, "one of each class first"
+        turns = [classes[:at].tolist().count(one) for at, one in enumerate(classes.tolist())]
+        assert turns == sorted(turns)
+        assert len(set(rows.tolist())) == len(rows)
+
+
+def test_each_pair_of_classes_in_turn() -> None:
+    X, y = of_classes([9] * 6, spread=1.0)
+    queries = chosen("instructive", X, y, count=1000)
+    pairs = [frozenset(pair) for pair in zip(y[queries.rows].tolist(), y[queries.neighbours[:, 0]].tolist(), strict=True)]
+    turns = [pairs[:at].count(pair) for at, pair in enumerate(pairs)]
+    assert turns == sorted(turns)
+    assert queries.right_distances is not None
+    ratio = queries.distances[:, 0] / queries.right_distances
+    first = turns.count(0)
+    assert (np.diff(ratio[:first]) >= 0).all()
+    assert ratio.max() <= 1
+
+
+def test_the_seed_decides_and_nothing_else() -> None:
+    X, y = of_classes([10] * 30, spread=0.5)
+    for kind in RULES:
+        one, same, other = (chosen(kind, X, y, seed=seed) for seed in (3, 3, 4))
+        np.testing.assert_array_equal(one.rows, same.rows)
+        assert one.rule == same.rule
+        assert (one.rows.tolist() == other.rows.tolist()) == (kind == "instructive")
+        assert chosen(kind, X, y, count=3, seed=3).rows.tolist() == one.rows.tolist()[:3]
+
+
+@given(st.integers(2, 30), st.integers(1, 6), st.integers(1, 7), st.integers(0, 9))
+@settings(deadline=None, max_examples=40)
+def test_every_choice_keeps_its_rule(n: int, classes: int, k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, y = rng.integers(0, 4, (n, 2)).astype(float), rng.integers(0, classes, n)
+    k = min(k, n - 1)
+    for kind in RULES:
+        queries = chosen(kind, X, y, k=k, count=n)
+        assert queries.neighbours.shape == (len(queries), min(k, 5))
+        fits = 0
+        for row in range(n):
+            mates = int((y == y[row]).sum()) - 1
+            first = [bool(y[j] == y[row]) for j in nearest_neighbours(X, k)[1][row][:5]]
+            fits += mates > 0 and (all(first[:mates]) if kind == "successes" else not first[0])
+        assert len(queries) == fits
+
+
+def test_rules_are_sentences_that_say_what_was_done() -> None:
+    X, y = of_classes([6, 6], spread=0.01)
+    for kind in RULES:
+        rule = chosen(kind, X, y, seed=5).rule
+        assert rule.endswith(".")
+        assert "{" not in rule
+        assert ("seed 5" in rule) == (kind != "instructive")
+    assert "whose five nearest images are all of their class" in chosen("successes", X, y).rule
+    assert "whose three nearest images are all of their class" in chosen("successes", X, y, k=3).rule
+    assert "whose nearest image is of their class" in chosen("successes", X, y, k=1).rule
+
+
+def test_one_class_no_failures_and_only_single_images() -> None:
+    X, _ = of_classes([8])
+    assert len(chosen("successes", X, np.zeros(8, np.int64))) == 8
+    assert len(chosen("failures", X, np.zeros(8, np.int64))) == 0
+    assert len(chosen("instructive", X, np.zeros(8, np.int64))) == 0
+    for kind in RULES:
+        assert len(chosen(kind, X, np.arange(8))) == 0
+    assert chosen("failures", X[:2], np.array([0, 1]), k=1).neighbours.shape == (0, 1)
+    assert chosen("successes", X[:2], np.array([1, 1]), k=1).rows.tolist() in ([0, 1], [1, 0])
+
+
+def test_tensors_and_half_floats() -> None:
+    X, y = of_classes([8] * 5, spread=1.0)
+    half = torch.tensor(X, dtype=torch.float16)
+    distances, neighbours = nearest_neighbours(half, 5)
+    queries = choose_queries("instructive", torch.tensor(y), neighbours.numpy(), distances.numpy(), embeddings=half)
+    assert queries.rows.tolist() == chosen("instructive", half.double().numpy(), y).rows.tolist()
+
+
+def test_bad_input_to_choose() -> None:
+    X, y = of_classes([4, 4])
+    D, I = nearest_neighbours(X, 5)  # noqa: E741
+    with pytest.raises(ValueError, match=r"kind must be one of failures, instructive, successes, got 'success'\. Did you mean"):
+        choose_queries("success", y, I, D)
+    with pytest.raises(ValueError, match=r"count must be a whole number >= 1, got 0"):
+        choose_queries("failures", y, I, D, count=0)
+    with pytest.raises(ValueError, match=r"seed must be a whole number >= 0, got -1"):
+        choose_queries("failures", y, I, D, seed=-1)
+    with pytest.raises(ValueError, match=r"embeddings must be given for the instructive queries, got none\. Pass those of"):
+        choose_queries("instructive", y, I, D)
+    with pytest.raises(ValueError, match=r"embeddings must have one row per label, got 7 for 8 labels\. Pass those of the"):
+        choose_queries("instructive", y, I, D, embeddings=X[:7])
+    with pytest.raises(ValueError, match=r"embeddings must be finite, row 2 holds nan"):
+        choose_queries("instructive", y, I, D, embeddings=np.where(np.arange(8)[:, None] == 2, np.nan, X))
+    with pytest.raises(
+        ValueError, match=r"neighbours must have shape \(n, k\), a row per label and k >= 1, got \(8, 5\) for lab"
+    ):
+        choose_queries("failures", y[:7], I, D)
+    with pytest.raises(ValueError, match=r"neighbours must have shape .* got \(8, 0\) for labels \(8,\)\. Pass the indices"):
+        choose_queries("failures", y, I[:, :0], D[:, :0])
+    with pytest.raises(ValueError, match=r"distances must have the shape of neighbours, \(8, 5\), got \(8, 4\)"):
+        choose_queries("failures", y, I, D[:, :4])
+    with pytest.raises(ValueError, match=r"neighbours must be integers from 0 to 7, got int64 from 0 to 8\. Pass"):
+        choose_queries("failures", y, np.where(I == 7, 8, I), D)
+    with pytest.raises(ValueError, match=r"neighbours must be integers from 0 to 7, got float64"):
+        choose_queries("failures", y, D, D)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"no image may be its own neighbour, row 0 is\. Search without queries, or drop it"):
+        choose_queries("failures", y, np.zeros_like(I), D)
+    with pytest.raises(ValueError, match=r"distances must be finite numbers of a float type"):
+        choose_queries("failures", y, I, np.full_like(D, np.nan))
+
+
+def pixels_of(figure: Figure) -> Pixels:
+    with Image.open(io.BytesIO(picture_bytes(figure, "png"))) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def texts_of(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].texts if text.get_text()]
+
+
+def rgb(colour: str) -> list[int]:
+    return [round(255 * part) for part in to_rgb(colour)]
+
+
+def corner(q: int, column: int, side: int) -> tuple[int, int]:
+    """The top left pixel of a picture: margins 28 and 28 + 40, columns 24 apart and 30 more after the query."""
+    return 28 + 40 + q * (side + 116), 28 + column * (side + 24) + (30 if column else 0) + (30 if column == 6 else 0)
+
+
+HAND = choose_queries("failures", LABELS, LISTS, DISTANCES)
+NAMES = ("ants", "bees", "cats")
+
+
+def test_every_picture_lands_in_its_place_with_its_frame_and_mark() -> None:
+    side = 80
+    pixels = pixels_of(gallery(HAND, flat, LABELS, NAMES, side=side))
+    colours = {"right": POSITIVE, "wrong": NEGATIVE, "rest": FAINT}
+    for q in range(3):
+        for column in range(6):
+            top, left = corner(q, column, side)
+            row = HAND.neighbours[q, column - 1] if column else HAND.rows[q]
+            picture = pixels[top : top + side, left : left + side]
+            assert picture[40:, 40:].reshape(-1, 3).tolist() == [[row, 255 - row, 128]] * 1600
+            assert pixels[top - 8, left + 20].tolist() == [255, 255, 255], "white around it"
+            if not column:
+                assert picture.reshape(-1, 3).tolist() == [[row, 255 - row, 128]] * side**2, "nothing on the query"
+                assert pixels[top + 20, left - 1].tolist() == rgb(INK)
+                continue
+            mark = HAND.marks[q, column - 1]
+            for y, x in ((-3, 20), (side + 2, 20), (20, -3), (20, side + 2)):
+                assert pixels[top + y, left + x].tolist() == rgb(colours[mark])
+            badge = picture[:36, :36]
+            assert badge[1, 1].tolist() == rgb(colours[mark])
+            white = (badge == 255).all(axis=2)
+            assert white[18, 18] == (mark != "right"), "a cross and a dash pass through the middle"
+            assert white[11, 11] == white[24, 24] == (mark == "wrong")
+            assert white[18, 11] == (mark == "rest")
+            assert white[11, 26] == (mark != "rest")
+
+
+def test_distances_and_class_names_are_beneath() -> None:
+    queries = choose_queries("failures", LABELS, LISTS, DISTANCES * 123.45, seed=1)
+    texts = texts_of(gallery(queries, flat, LABELS, NAMES))
+    assert texts[:2] == ["query", "5 nearest images, from the left"]
+    expected = []
+    for q, row in enumerate(queries.rows):
+        expected.append(NAMES[LABELS[row]])
+        for place, distance in enumerate(["123", "247", "370", "494", "617"]):
+            expected += [distance, NAMES[LABELS[queries.neighbours[q, place]]]]
+    assert texts[2 : 2 + len(expected)] == expected
+    legend = ["same class", "other class", "other class, when none of the query's is left"]
+    assert texts[2 + len(expected) : 5 + len(expected)] == legend
+    assert " ".join(texts[5 + len(expected) :]) == queries.rule
+
+
+def test_the_nearest_right_image_has_a_column_where_it_is_not_among_the_five() -> None:
+    X = np.array([[0.0], [100.0], *[[value] for value in np.linspace(1, 9, 18)]])
+    y = np.array([0, 0] + [1] * 18)
+    queries = chosen("instructive", X, y)
+    assert queries.right_ranks is not None
+    figure = gallery(queries, flat, y, NAMES)
+    texts = texts_of(figure)
+    assert "nearest right image" in texts
+    at = queries.rows.tolist().index(0)
+    assert queries.right_ranks[at] == 19
+    assert "100, rank 19" in texts
+    pixels = pixels_of(figure)
+    top, left = corner(at, 6, 208)
+    assert pixels[top + 150, left + 150].tolist() == [1, 254, 128]
+    assert pixels[top + 150, left - 3].tolist() == rgb(POSITIVE)
+    assert "nearest right image" not in texts_of(gallery(chosen("successes", X, y), flat, y, NAMES))
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_nothing_overlaps_and_nothing_leaves_the_picture(count: int) -> None:
+    X, y = of_classes([5] * 10, spread=1.0)
+    names = ["a" * 300, "two words", "", "W" * 40, "שלום", "😀 🦜", "$x_1$", "<script>", "a\nb", "x" * 18]
+    queries = chosen("failures", X, y, count=count)
+    figure = gallery(queries, flat, y, names)
+    figure.set_dpi(200)
+    figure.draw_without_rendering()
+    texts = [text for text in figure.axes[0].texts if text.get_text()]
+    boxes = np.array([text.get_window_extent().extents for text in texts])  # left, bottom, right, top
+    width, height = figure.get_size_inches() * 200
+    assert (boxes >= 0).all()
+    assert (boxes[:, 2] <= width).all()
+    assert (boxes[:, 3] <= height).all()
+    images = np.array([image.get_window_extent().extents for image in figure.axes[0].images])
+    assert len(images) == len(queries) * (6 + ("nearest right image" in texts_of(figure)))
+    for number, box in enumerate(boxes):
+        others = np.concatenate((np.delete(boxes, number, axis=0), images))
+        apart = (box[0] >= others[:, 2]) | (box[2] <= others[:, 0]) | (box[1] >= others[:, 3]) | (box[3] <= others[:, 1])
+        assert apart.all(), texts[number].get_text()
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_fewer_neighbours(k: int) -> None:
+    X, y = of_classes([4, 4], spread=0.01)
+    queries = chosen("successes", X, y, k=k)
+    figure = gallery(queries, flat, y, NAMES, side=80)
+    assert len(figure.axes[0].images) == len(queries) * (1 + k)
+    assert ("nearest image" in texts_of(figure)) == (k == 1)
+    pixels_of(figure)
+
+
+def test_no_queries_are_a_note() -> None:
+    X, _ = of_classes([8])
+    queries = chosen("failures", X, np.zeros(8, np.int64))
+    figure = gallery(queries, flat, np.zeros(8, np.int64), NAMES)
+    assert texts_of(figure)[0] == "There are none: no query fits the rule."
+    assert " ".join(texts_of(figure)[1:]) == queries.rule
+    assert len(figure.axes[0].images) == 0
+    assert pixels_of(figure).shape[0] < 200
+
+
+@pytest.mark.parametrize("format", ["png", "svg", "pdf"])
+def test_the_same_bytes_each_time(format: str) -> None:
+    one, other = (picture_bytes(gallery(HAND, flat, LABELS, NAMES, side=64), format) for _ in range(2))
+    assert one == other
+    if format == "svg":
+        assert one.count(b"<image ") == 18, "each picture is one"
+
+
+def test_names_are_data() -> None:
+    names = ["<script>alert(1)</script>", "$\\frac{1}{2}$", "中文"]
+    figure = gallery(HAND, flat, LABELS, names)
+    assert "<script>" in "".join(texts_of(figure))
+    assert "$\\frac{1}{2}$" in texts_of(figure)
+    assert b"<script" not in picture_bytes(figure, "svg")
+
+
+def test_bad_input_to_the_gallery() -> None:
+    with pytest.raises(
+        ValueError, match=r"labels must be numbers \(n,\) into the 2 class names, got int64 \(7,\) from 0 to 2\."
+    ):
+        gallery(HAND, flat, LABELS, NAMES[:2])
+    with pytest.raises(ValueError, match=r"labels must be numbers \(n,\) into the 3 class names, got <U1 \(3,\)"):
+        gallery(HAND, flat, np.array(["a", "b", "c"]), NAMES)
+    with pytest.raises(ValueError, match=r"labels must be of all images, the queries have rows up to 5, got 5\. Pass as many"):
+        gallery(HAND, flat, LABELS[:5], NAMES)
+    with pytest.raises(ValueError, match=r"side must be a whole number >= 64, got 63"):
+        gallery(HAND, flat, LABELS, NAMES, side=63)
+    with pytest.raises(ValueError, match=r"thumbnails must give bytes of shape \(6, 64, 64, 3\), got uint8 \(6, 32, 32, 3\)"):
+        gallery(HAND, lambda rows, side: flat(rows, side // 2), LABELS, NAMES, side=64)

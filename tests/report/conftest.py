@@ -1,0 +1,26 @@
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from browser import launched, watched
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with launched() as running:
+        yield running
+
+
+@pytest.fixture
+def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Pages with settings of their own, such as viewport, has_touch, color_scheme; each is checked at the end."""
+    with ExitStack() as pages:
+        yield lambda **settings: pages.enter_context(watched(browser, **settings))
+
+
+@pytest.fixture
+def browser_page(new_page: Callable[..., Page]) -> Page:
+    """A page of 1280 x 800; the test fails if it logs an error or a warning, or asks anybody for anything."""
+    return new_page()

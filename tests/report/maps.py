@@ -1,0 +1,72 @@
+"""Small maps of coloured squares, and a page around them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liftedstruct.figures.thumbnails import Pixels
+from liftedstruct.images.image_set import Indices
+from liftedstruct.neighbours import first_ranks, nearest_neighbours
+from liftedstruct.report.atlas import View, map_html
+
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"  # nothing may be loaded from anywhere
+
+
+@dataclass(frozen=True)
+class Squares:
+    """n images of one colour each, no two alike, with embeddings around the centres of their classes."""
+
+    n: int = 120
+    classes: int = 6
+    noise: float = 0.6
+    views: int = 1
+    names: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> Indices:
+        return np.arange(self.n) % self.classes
+
+    @property
+    def class_names(self) -> list[str]:
+        return [*self.names, *(f"class_{number:02}" for number in range(len(self.names), self.classes))]
+
+    @property
+    def captions(self) -> list[str]:
+        return [f"images/{number:04}.png" for number in range(self.n)]
+
+    def embeddings(self, view: int = 0) -> NDArray[np.float64]:
+        rng = np.random.default_rng(view)
+        centres = 4 * rng.standard_normal((self.classes, 4))
+        far = 1 + 3 * (np.arange(self.n) % 5 == 0)  # some lie outside their class
+        X: NDArray[np.float64] = centres[self.labels] + self.noise * far[:, None] * rng.standard_normal((self.n, 4))
+        return X
+
+    def view(self, number: int = 0) -> View:
+        X = self.embeddings(number)
+        distances, neighbours = (
+            nearest_neighbours(X, min(5, self.n - 1)) if self.n > 1 else (np.empty((1, 0)), np.empty((1, 0), int))
+        )
+        ranks = np.asarray(first_ranks(X, self.labels)) if self.n > 1 else np.zeros(1, int)
+        return View(f"run {number}", X[:, :2], neighbours, distances, ranks)
+
+    def colours(self, rows: Indices) -> NDArray[np.uint8]:
+        """(q, 3): 7 x 7 x 7 colours, 36 apart."""
+        return (18 + 36 * np.column_stack((rows % 7, rows // 7 % 7, rows // 49 % 7))).astype(np.uint8)
+
+    def thumbnails(self, rows: Indices, side: int) -> Pixels:
+        return np.broadcast_to(self.colours(rows)[:, None, None], (len(rows), side, side, 3)).copy()
+
+    def html(self, max_bytes: int = 10_000_000) -> str:
+        views = [self.view(number) for number in range(self.views)]
+        return map_html(views, self.labels, self.class_names, self.captions, self.thumbnails, max_bytes=max_bytes)
+
+
+def write_page(folder: Path, fragment: str) -> Path:
+    """A page with nothing but the map, under a policy that lets it load nothing."""
+    path = folder / "map.html"
+    head = f'<meta charset=utf-8><meta http-equiv=Content-Security-Policy content="{POLICY}"><title>map</title>'
+    size = "<meta name=viewport content='width=device-width, initial-scale=1'>"
+    path.write_text(f"<!doctype html><html lang=en><head>{head}{size}</head><body>{fragment}</body></html>", encoding="utf-8")
+    return path

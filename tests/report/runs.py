@@ -1,0 +1,79 @@
+"""Runs that no training made: coloured squares for images, clouds of points for embeddings, and files as train leaves them."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from liftedstruct.embedder import Embeddings
+from liftedstruct.images import read_images
+from liftedstruct.packed import PackedImages, prepare
+from liftedstruct.training import TrainConfig
+from liftedstruct.training.run_folder import RunFolder
+
+NASTY = (
+    "<script>window.hit = 1</script><img src=x onerror='window.hit = 2'>",
+    "\"quotes\" & 'more' {{ 7 * 7 }} </style>",
+    "🦜 عصفور صغير אבג",
+    "long " * 60,
+    "$x_1$ \\alpha",
+)
+LOG = (
+    {"step": 0, "recall_at_1": 0.25, "validation_images": 8},
+    {"step": 10, "loss": 4.0, "active_share": 1.0, "positive_distance": 1.0, "negative_distance": 1.5, "images_per_second": 10.0},
+    {"step": 20, "loss": 2.0, "active_share": 0.5, "positive_distance": 0.5, "negative_distance": 3.0, "images_per_second": 20.0},
+    {"step": 20, "recall_at_1": 0.75, "validation_images": 8},
+)
+
+
+def squares(folder: Path, classes: int = 6, images: int = 6, names: tuple[str, ...] = ()) -> PackedImages:
+    """Packed images, of one colour each class, a little lighter each image; two more classes to train on."""
+    files = folder / "files"
+    files.mkdir(parents=True)
+    with (folder / "list.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(("path", "label", "split"))
+        for number in range(classes + 2):
+            for image in range(images):
+                colour = (30 * number % 256, 255 - 25 * number % 256, 20 * image)
+                Image.new("RGB", (16, 16), colour).save(files / f"{number}-{image}.png")
+                name = names[number] if number < len(names) else f"class {number}"
+                writer.writerow((f"files/{number}-{image}.png", name, "train" if number >= classes else "test"))
+    return prepare(read_images(folder / "list.csv"), folder / "packed", size=16, progress=False)
+
+
+def embeddings(packed: PackedImages, spread: float = 1.0, dim: int = 8, seed: int = 0, **changes: Any) -> Embeddings:
+    """Each class around a centre of its own; the larger the spread, the worse they are told apart."""
+    rows = packed.test
+    rng = np.random.default_rng(seed)
+    labels = packed.labels[rows]
+    X = 3 * rng.normal(size=(len(packed.class_names), dim))[labels] + spread * rng.normal(size=(len(rows), dim))
+    protocol = {"trunk": "small", "form": None, "weights": "none", "dim": dim, "normalised": False, "data": packed.name}
+    protocol |= {"checksum": packed.checksum, "size": packed.size, "fit": packed.fit, "crop": 16}
+    one: dict[str, Any] = {
+        "embeddings": X.astype(np.float32),
+        "labels": labels,
+        "class_names": packed.class_names,
+        "paths": tuple(packed.paths[row] for row in rows),
+        "rows": rows,
+        "part": "test",
+        "data": str(packed.folder),
+        "protocol": protocol,
+    }
+    return Embeddings(**one | changes)
+
+
+def write_run(folder: Path, packed: PackedImages, found: Embeddings | None = None, **settings: Any) -> Path:
+    """The folder of a run; without embeddings if none are given."""
+    config = TrainConfig(data=str(packed.folder), out=str(folder), trunk="small", **{"steps": 20, "batch_size": 12} | settings)
+    folder.mkdir()
+    run = RunFolder(folder)
+    run.begin(config, {"images": len(packed.train), "torch": "2.0", "processor": "none"})
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LOG))
+    (folder / "embedder.safetensors").write_bytes(b"")
+    if found is not None:
+        found.save(folder / "embeddings.npz")
+    return folder

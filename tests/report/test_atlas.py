@@ -1,0 +1,267 @@
+import base64
+import io
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from liftedstruct.figures.thumbnails import Pixels
+from liftedstruct.images.image_set import Indices
+from liftedstruct.report import atlas
+from liftedstruct.report.atlas import View, map_html
+from report.maps import Squares
+
+
+def block(html: str, name: str) -> Any:
+    found = re.findall(rf'<script type="application/json" class="{name}">(.*?)</script>', html, re.DOTALL)
+    assert len(found) == 1
+    return json.loads(found[0])
+
+
+def array(packed: dict[str, str]) -> NDArray[Any]:
+    numbers: NDArray[Any] = np.frombuffer(base64.b64decode(packed["data"]), np.dtype(f"<{packed['type']}"))
+    return numbers
+
+
+def sheets(html: str) -> list[Pixels]:
+    texts = re.findall(r'<script type="text/plain" class="sprites">(.*?)</script>', html)
+    return [np.asarray(Image.open(io.BytesIO(base64.b64decode(text))).convert("RGB")) for text in texts]
+
+
+def cells(html: str) -> Pixels:
+    """The thumbnails of all images, cut out of their sheets."""
+    about, slots = block(html, "about"), array(block(html, "data")["slots"])
+    side, columns, found = about["side"], about["columns"], sheets(html)
+    cut = []
+    for sheet, place in zip(*divmod(slots.astype(int), columns**2), strict=True):
+        y, x = side * (place // columns), side * (place % columns)
+        cut.append(found[sheet][y : y + side, x : x + side])
+    return np.stack(cut)
+
+
+def test_what_is_sent() -> None:
+    squares = Squares(views=2)
+    html = squares.html()
+    data = block(html, "data")
+    assert data["classes"] == squares.class_names
+    assert data["captions"] == squares.captions
+    np.testing.assert_array_equal(array(data["labels"]), squares.labels)
+    for number, sent in enumerate(data["views"]):
+        view = squares.view(number)
+        assert sent["name"] == view.name
+        np.testing.assert_array_equal(array(sent["neighbours"]).reshape(-1, 5), view.neighbours)
+        np.testing.assert_allclose(array(sent["distances"]).reshape(-1, 5), view.distances, rtol=1e-6)
+        np.testing.assert_array_equal(array(sent["ranks"]), view.ranks)
+        x, y = array(sent["positions"]).reshape(-1, 2).T
+        assert np.corrcoef(x, view.positions[:, 0])[0, 1] > 0.999999  # a shift and a scale
+        assert np.corrcoef(y, view.positions[:, 1])[0, 1] < -0.999999  # down
+        assert max(np.ptp(x), np.ptp(y)) == pytest.approx(1)
+
+
+def test_every_image_is_on_its_sheet() -> None:
+    squares = Squares(n=200)  # on four sheets of 64
+    html = squares.html()
+    assert len(sheets(html)) == 4
+    assert sorted(array(block(html, "data")["slots"])) == list(range(200))
+    middles = cells(html)[:, 32:64, 32:64].mean(axis=(1, 2))
+    assert abs(middles - squares.colours(np.arange(200))).max() < 12  # colours are 36 apart
+
+
+def test_only_classes_that_are_there() -> None:
+    squares = Squares(n=12, classes=3)
+    html = map_html(
+        [squares.view()], 2 * squares.labels + 1, list("abcdefg"), squares.captions, squares.thumbnails, max_bytes=10**7
+    )
+    assert block(html, "data")["classes"] == ["b", "d", "f"]
+    np.testing.assert_array_equal(array(block(html, "data")["labels"]), squares.labels)
+
+
+@given(
+    n=st.integers(1, 40),
+    spots=st.integers(1, 40),
+    shift=st.floats(-1e6, 1e6),
+    scale=st.sampled_from([1e-3, 1.0, 1e4]),
+    seed=st.integers(0, 9),
+)
+def test_places(n: int, spots: int, shift: float, scale: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    positions = rng.standard_normal((spots, 2))[rng.integers(0, spots, n)] * scale + shift
+    places = atlas._places(positions)
+    assert places.shape == (n, 2)
+    assert places.min() >= -1e-6
+    assert places.max() <= 1 + 1e-6
+    np.testing.assert_allclose((places.min(axis=0) + places.max(axis=0)) / 2, 0.5, atol=1e-6)
+    apart = np.linalg.norm(places[:, None] - places[None], axis=2)[np.triu_indices(n, 1)]
+    assert (apart > 0).all()  # also of images at one spot
+
+
+def test_seeds_of_one_spot_are_where_the_closest_zoom_tells_them_apart() -> None:
+    places = atlas._places(np.vstack((np.zeros((500, 2)), np.ones((500, 2)))))
+    apart = np.linalg.norm(places[:500, None] - places[None, :500], axis=2)[np.triu_indices(500, 1)]
+    assert 1024 * 1000**0.5 * apart.min() > 60  # pixels; 1024 sqrt(n) is the closest zoom of map.js
+    assert apart.max() < 0.1  # and they stay one group
+
+
+def test_near_images_share_a_sheet() -> None:
+    places = np.random.default_rng(0).random((4096, 2), dtype=np.float32)
+    order = atlas._along_a_curve(places)
+    assert sorted(order) == list(range(4096))
+    spread = [np.ptp(places[rows], axis=0).prod() for rows in np.array_split(order, 64)]
+    assert np.mean(spread) < 0.05  # 1/64 at best, about 1 in any old order
+
+
+HOSTILE = [
+    "<script>document.title='run'</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "<!-- <script>",
+    'it\'s "quoted" & `ticked` ${x} $style $$',
+    "line\u2028separator\u2029 \x00 \x1f",
+    "🦜🏳️‍🌈",
+    "طائر صغير",
+    "half a character \ud83d",
+    "x" * 300,
+    "",
+]
+
+
+def test_names_are_data() -> None:
+    squares = Squares(n=20, classes=10, names=tuple(HOSTILE))
+    html = map_html([squares.view()], squares.labels, HOSTILE, HOSTILE * 2, squares.thumbnails, max_bytes=10**7)
+    data = block(html, "data")
+    assert data["classes"] == HOSTILE
+    assert data["captions"] == HOSTILE * 2
+    between = html.split('class="data">')[1].split("</script>")[0]
+    assert "<" not in between
+    assert between.isascii()
+    html.encode()  # half a character too
+
+
+def test_nothing_is_fetched() -> None:
+    html = Squares().html()
+    for word in ("http:", "https:", "//cdn", " src=", "href=", "import(", "fetch(", "XMLHttpRequest", "innerHTML", "Worker("):
+        assert word not in html, word
+
+
+def noise(rows: Indices, side: int) -> Pixels:
+    """Pictures that do not compress well."""
+    return np.stack([np.random.default_rng(row).integers(0, 256, (side, side, 3), np.uint8) for row in rows])
+
+
+def test_size() -> None:
+    squares = Squares(n=130)
+    inputs = ([squares.view()], squares.labels, squares.class_names, squares.captions, noise)
+    whole = len(map_html(*inputs, max_bytes=10**8))
+    steps: list[tuple[int, int]] = []
+    for most in (whole + 20_000, whole - 100_000, 400_000, 250_000):
+        html = map_html(*inputs, max_bytes=most)
+        assert len(html.encode()) <= most
+        about = block(html, "about")
+        quality = int(re.findall(r"WebP of quality (\d+)", about["note"])[0])
+        steps.append((about["side"], quality))
+        lowered = f"lowered from 96 px and quality 75 to keep the map below {most / 1e6:.1f} MB"
+        assert (lowered in about["note"]) == (steps[-1] != (96, 75))
+        assert 0 < len(html.encode()) - about["bytes"] < 80_000  # the script and the style are not data
+    assert steps[0] == (96, 75)
+    assert steps[1][0] == 96  # first the quality
+    assert steps[1][1] < 75
+    assert steps == sorted(steps, reverse=True)
+    assert steps[-1][0] < 96  # then the side
+    with pytest.raises(
+        ValueError, match=r"^max_bytes must be about [\d,]+ or more for a map of 130 images, got 90,000\. Allow"
+    ):
+        map_html(*inputs, max_bytes=90_000)
+
+
+def test_the_least_size_that_is_named_is_enough() -> None:
+    squares = Squares(n=130)
+    inputs = ([squares.view()], squares.labels, squares.class_names, squares.captions, noise)
+    with pytest.raises(ValueError, match="max_bytes") as caught:
+        map_html(*inputs, max_bytes=1000)
+    least = int(re.findall(r"about ([\d,]+)", str(caught.value))[0].replace(",", ""))
+    assert len(map_html(*inputs, max_bytes=round(1.05 * least))) <= 1.05 * least
+
+
+def test_a_guess_that_was_too_low() -> None:
+    """The sheets that the size is guessed from are plain, the others are not: the next quality is tried."""
+    squares = Squares(n=330)
+    order = atlas._along_a_curve(atlas._places(squares.view().positions))
+    guessed = np.concatenate(list(atlas._blocks(order, 96, atlas.SAMPLES)))
+    assert len(guessed) == 4 * 64
+
+    def some(rows: Indices, side: int) -> Pixels:
+        plain = np.isin(rows, guessed)
+        return np.where(plain[:, None, None, None], squares.thumbnails(rows, side), noise(rows, side))
+
+    html = map_html([squares.view()], squares.labels, squares.class_names, squares.captions, some, max_bytes=500_000)
+    assert len(html.encode()) <= 500_000
+    assert "lowered from 96 px" in block(html, "about")["note"]
+
+
+def test_thumbnails_are_asked_for_in_blocks() -> None:
+    squares, asked = Squares(n=1000), []
+
+    def some(rows: Indices, side: int) -> Pixels:
+        asked.append(rows)
+        assert (np.diff(rows) > 0).all()  # in the order of the file
+        return squares.thumbnails(rows, side)
+
+    map_html([squares.view()], squares.labels, squares.class_names, squares.captions, some, max_bytes=10**7)
+    assert max(map(len, asked)) == 64
+    assert sorted(np.concatenate(asked[-16:])) == list(range(1000))
+
+
+@pytest.mark.parametrize(("n", "side"), [(1, 96), (15_000, 96), (16_000, 64), (60_502, 48), (1_000_000, 48)])
+def test_side(n: int, side: int) -> None:
+    assert atlas._sides(n)[0] == side
+
+
+def test_same_bytes() -> None:
+    assert Squares().html() == Squares().html()
+
+
+SQUARES = Squares(n=12)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"views": []}, r"^views must be one or more, got none\. Pass"),
+        ({"labels": np.array([], int)}, r"^labels must be integers, one per image, got int64 \(0,\)"),
+        ({"labels": np.ones(12)}, r"^labels must be integers, one per image, got float64 \(12,\)"),
+        ({"labels": np.arange(12)}, r"^labels must be numbers of the 6 class names, got 0 to 11\. Pass a name for each"),
+        ({"captions": ["a"]}, r"^captions must be one for each of the 12 images, got 1\."),
+        ({"max_bytes": 0}, r"^max_bytes must be a whole number >= 1, got 0"),
+        (
+            {"positions": np.zeros((11, 2))},
+            r"^positions of view 'run 0' must have shape \(12, 2\) for 12 images, got \(11, 2\)",
+        ),
+        ({"positions": np.full((12, 2), np.nan)}, r"^positions of view 'run 0' must be finite, got nan or inf"),
+        ({"neighbours": np.full((12, 5), 12)}, r"^neighbours of view 'run 0' must be 0 to 11, got 12 to 12\. Number"),
+        ({"neighbours": np.zeros((12, 5))}, r"^neighbours of view 'run 0' must not be of type float64"),
+        ({"neighbours": np.zeros(12, int)}, r"^neighbours of view 'run 0' must have shape"),
+        ({"distances": np.zeros((12, 4))}, r"^distances of view 'run 0' must have shape \(12, 5\)"),
+        ({"ranks": np.full(12, -1)}, r"^ranks of view 'run 0' must be 1 or more, or 0 for an image alone, got -1"),
+        ({"thumbnails": lambda rows, side: np.zeros((len(rows), side, side), np.uint8)}, r"^thumbnails must be bytes of shape"),
+    ],
+)
+def test_bad_input(change: dict[str, Any], message: str) -> None:
+    fields = {name: value for name, value in change.items() if name in View.__dataclass_fields__}
+    inputs: dict[str, Any] = {
+        "views": [replace(SQUARES.view(), **fields)],
+        "labels": SQUARES.labels,
+        "class_names": SQUARES.class_names,
+        "captions": SQUARES.captions,
+        "thumbnails": SQUARES.thumbnails,
+        "max_bytes": 10**7,
+    }
+    inputs |= {name: value for name, value in change.items() if name not in fields}
+    with pytest.raises(ValueError, match=message) as caught:
+        map_html(**inputs)
+    assert "\n" not in str(caught.value)
