@@ -284,6 +284,6 @@ def test_open_embedder_takes_a_run_a_file_or_a_trunk(
         open_embedder(file, tmp_path / "weights.safetensors")
     with pytest.raises(ValueError, match=r"trunk must be one of .*, got 'smal'\. Did you mean 'small'"):
         open_embedder("smal")
-    for gone in ("runs/gone", "gone.safetensors"):
+    for gone in ("runs/gone", "gone/", "gone.safetensors"):
         with pytest.raises(ValueError, match="an embedder must be a file, there is none at"):
             open_embedder(gone)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -136,7 +137,7 @@ def open_embedder(source: str | Path, weights: str | Path | None = None, pooled:
 
     """
     name = str(source)
-    if name in TRUNKS or ":" in name or not (Path(name).exists() or Path(name).suffix or len(Path(name).parts) > 1):
+    if name in TRUNKS or ":" in name or not (Path(name).exists() or Path(name).suffix or "/" in name or os.sep in name):
         return Embedder(make_trunk(name, weights), dim=0)  # and if it is no trunk either, its error lists them
     if weights is not None:
         raise ValueError(f"weights must be for a trunk, {name!r} is an embedder that has its own. Leave them out.")
