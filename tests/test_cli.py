@@ -223,7 +223,9 @@ def test_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "liftedstruct list: what must be one of 'batches', 'data', 'fits', 'losses', 'trunks', got 'loses'. See 'lifted",
         ),
         (["nothing"], "liftedstruct: argument subcommand: invalid choice: 'nothing'"),
-        (["demo", "--steps", "many"], "liftedstruct demo: "),
+        (["demo", "--steps", "many"], "liftedstruct demo: --steps must be a whole number, got 'many'. See 'liftedstruct demo"),
+        (["train", "x", "--head-lr", "abc"], "liftedstruct train: --head-lr must be a number, got 'abc'. See 'liftedstruct"),
+        (["train", "x", "--mirror", "maybe"], "liftedstruct train: --mirror must be true or false, got 'maybe'. See "),
         ([], "liftedstruct: expected"),
         (["prepare", "photos"], "liftedstruct prepare: --out is required. See 'liftedstruct prepare --help'."),
         (

@@ -105,7 +105,7 @@ def test_save_and_load(tmp_path: Path, packed: PackedImages, dim: int) -> None:
 
 
 def test_equal_embedders_are_equal_bytes(tmp_path: Path) -> None:
-    embedder = Embedder(make_trunk("googlenet", form="torchvision"), 8)
+    embedder = Embedder(make_trunk("googlenet", pretrained=False, form="torchvision"), 8)
     contents = {embedder.save(tmp_path / f"{i}.safetensors").read_bytes() for i in range(3)}
     contents.add(Embedder.load(tmp_path / "0.safetensors").save(tmp_path / "again.safetensors").read_bytes())
     assert len(contents) == 1
@@ -176,7 +176,7 @@ def test_batch_norm_is_folded_without_a_trace(packed: PackedImages) -> None:
     torch.manual_seed(0)
     embedder = Embedder(make_trunk("efficientnet_lite0", pretrained=False), 8, crop=40)
     with torch.no_grad():
-        embedder(torch.from_numpy(packed.centre_crops(range(16), 40)))  # statistics that are not 0 and 1
+        embedder.train()(torch.from_numpy(packed.centre_crops(range(16), 40)))  # statistics that are not 0 and 1
         embedder.eval()
         expected = embedder(torch.from_numpy(packed.centre_crops(range(N), 40))).numpy()
     result = embed(embedder, packed)
@@ -284,6 +284,6 @@ def test_open_embedder_takes_a_run_a_file_or_a_trunk(
         open_embedder(file, tmp_path / "weights.safetensors")
     with pytest.raises(ValueError, match=r"trunk must be one of .*, got 'smal'\. Did you mean 'small'"):
         open_embedder("smal")
-    for gone in ("runs/gone", "gone.safetensors"):
+    for gone in ("runs/gone", "gone/", "gone.safetensors"):
         with pytest.raises(ValueError, match="an embedder must be a file, there is none at"):
             open_embedder(gone)

@@ -300,6 +300,7 @@ class _Parser(ArgumentParser):
         text = " ".join(str(message).split())
         literal = r'Parser key "(\w+)": Expected a typing\.Literal\[(.*)\]\. Got value: (.*)'
         text = re.sub(literal, r"\1 must be one of \2, got '\3'.", text)
+        text = re.sub(r'Parser key "(\w+)": (.*Expected a <class .*) (?:Given|Got) value: (.*)', _wrong_kind, text)
         command = self.prog.replace(" [options]", "")
         absent = re.search(r"arguments are required: (\w+)\.(\w+)", text)
         if absent:
@@ -358,6 +359,13 @@ def _parser() -> ArgumentParser:
                 sub.add_argument(flag, type=parameter.annotation, default=parameter.default, help=text)
         subcommands.add_subcommand(name, sub, help=summary)
     return parser
+
+
+def _wrong_kind(found: re.Match[str]) -> str:
+    """What jsonargparse says of a value that is of none of the kinds that a flag takes, in our words."""
+    words = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "text"}
+    kinds = [words[kind] for kind in re.findall(r"Expected a <class '(\w+)'>", found[2]) if kind in words]
+    return f"--{found[1].replace('_', '-')} must be {' or '.join(kinds)}, got '{found[3]}'."
 
 
 def _described(function: Callable[..., Any], argument: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -113,8 +114,11 @@ class Embedder(nn.Module):
             raise ValueError(f"{file} must be an embedder, it cannot be read: {error}. Save it anew.") from error
         if not isinstance(meta, dict) or meta.get("format") != "liftedstruct embedder":
             raise ValueError(f"{file} must be an embedder, it holds tensors of something else. Save one with Embedder.save.")
-        if meta["version"] != VERSION:
-            raise ValueError(f"{file} must be of version {VERSION}, got {meta['version']}. Use the release that wrote it.")
+        if meta.get("version") != VERSION:
+            raise ValueError(f"{file} must be of version {VERSION}, got {meta.get('version')}. Use the release that wrote it.")
+        absent = {"trunk", "form", "weights", "dim", "dropout", "normalize", "crop"} - meta.keys()
+        if absent:
+            raise ValueError(f"{file} must be as Embedder.save wrote it, it lacks {min(absent)!r}. Save it anew.")
         trunk = make_trunk(meta["trunk"], pretrained=False, form=meta["form"])
         trunk.weights = meta["weights"]
         embedder = cls(trunk, meta["dim"], meta["dropout"], meta["normalize"], meta["crop"])
@@ -122,7 +126,7 @@ class Embedder(nn.Module):
             shape, got = tuple(expected.shape), tuple(tensors[name].shape) if name in tensors else "nothing"
             if shape != got:
                 raise ValueError(f"{file} must fit its trunk, {trunk.name}: {name} must be {shape}, got {got}. Save it anew.")
-        embedder.load_state_dict(tensors)
+        embedder.load_state_dict({name: tensors[name] for name in embedder.state_dict()})
         return embedder.eval()
 
 
@@ -136,7 +140,8 @@ def open_embedder(source: str | Path, weights: str | Path | None = None, pooled:
 
     """
     name = str(source)
-    if name in TRUNKS or ":" in name or not (Path(name).exists() or Path(name).suffix or len(Path(name).parts) > 1):
+    there = Path(name).exists()
+    if name in TRUNKS or (not there and (":" in name or not (Path(name).suffix or "/" in name or os.sep in name))):
         return Embedder(make_trunk(name, weights), dim=0)  # and if it is no trunk either, its error lists them
     if weights is not None:
         raise ValueError(f"weights must be for a trunk, {name!r} is an embedder that has its own. Leave them out.")

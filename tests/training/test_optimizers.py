@@ -140,3 +140,26 @@ def test_one_step_of_sgd_by_hand() -> None:
     optimizer.step()
     W2 = W - 0.1 * V
     torch.testing.assert_close(embedder.linear.weight.detach(), W2 - 0.1 * (0.9 * V + 1 + 0.1 * W2))
+
+
+@pytest.mark.filterwarnings("ignore:.*meta parameter in the current model.*:UserWarning")
+def test_what_comes_back_is_on_the_device_of_its_parameter() -> None:
+    """A fused optimizer wants its count of steps there too; the device without memory stands for any other."""
+    embedder = tiny()
+    optimizer = OPTIMIZERS["adamw"](group_parameters(embedder, weight_decay=0.1), 0.9)
+    embedder(pixels()).sum().backward()
+    optimizer.step()
+    away = tiny().to("meta")
+    other = OPTIMIZERS["adamw"](group_parameters(away, weight_decay=0.1), 0.9)
+    spread(gather(embedder, optimizer), away, other)
+    assert {value.device.type for state in other.state.values() for value in state.values()} == {"meta"}
+
+
+def test_parameters_of_no_stage_are_frozen_with_the_first() -> None:
+    embedder = tiny()
+    embedder.trunk.register_parameter("token", nn.Parameter(torch.zeros(6)))
+    assert [id(parameter) for parameter in embedder.trunk.loose_parameters()] == [id(embedder.trunk.token)]
+    freeze(embedder, 0)
+    assert embedder.trunk.token.requires_grad
+    freeze(embedder, 1)
+    assert not embedder.trunk.token.requires_grad

@@ -39,6 +39,7 @@ def test_signs_of_collapse() -> None:
     assert look("lifted_struct", 1.0, 0.01 * X, dX, y)["collapsed"]  # one point, as far as the margin can see
     assert look("lifted_struct", 1.0, 0.01 * X + 7, dX, y)["collapsed"]
     assert look("lifted_struct", 1.0, X[:, :1].expand(16, 8).contiguous(), dX, y)["collapsed"]  # a line
+    assert not look("lifted_struct", 1.0, 9 * X[:3], dX[:3], y[:3])["collapsed"]  # three points never span more than a plane
 
 
 def test_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

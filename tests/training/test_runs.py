@@ -333,7 +333,7 @@ def test_killed_before_its_first_state(packed: PackedImages, tmp_path: Path) -> 
 
 def test_one_training_at_a_time(packed: PackedImages, tmp_path: Path) -> None:
     one = run(packed, tmp_path / "run", steps=2)
-    message = r"run must have one training at a time, another is at it\. Wait for it"
+    message = r"run must have one training at a time, process \d+ is at it\. Wait for it"
     with RunFolder(tmp_path / "run").locked(), pytest.raises(ValueError, match=message):
         resume(one.folder)
 
@@ -386,7 +386,21 @@ def few(tmp_path: Path, classes: int, images: int) -> PackedImages:
     [
         (4, 1, {"batch_size": 4}, r"a batch needs a class with at least two images, got 4 classes of one image each"),
         (2, 3, {"batch_size": 16}, r"batch_size must be at most the number of training images, 6, got 16\. Lower it"),
-        (3, 3, {"batch_size": 8}, r"classes must be at most the number of classes with two images or more, 3 here, got 4"),
+        (
+            3,
+            3,
+            {"batch_size": 8},
+            r"batch_size must be at most 6, 2 images of each of the 3 training classes that have two, got 8",
+        ),
+        (4, 3, {"crop": 4}, r"small must have images of at least 8 x 8 pixels, got 4 x 4\. Use larger crops"),
+        (4, 3, {"head": "pca"}, r"head pca must have at most 11 dimensions \(128 features of 12 images\), got dim 16\."),
+        (4, 3, {"dim": 0, "freeze": 4}, r"something must be left to train, got freeze 4 with dim 0\. Lower it, or pass a dim"),
+        (
+            4,
+            3,
+            {"trunk": "googlenet", "crop": 32},
+            r"googlenet must be given a file of weights, none come with it\. Pass weigh",
+        ),
         (3, 3, {"batch_size": 5}, r"batch_size must be a multiple of images, 2, got 5\. Pass 4"),
         (4, 3, {"batch_size": 7, "loss": "triplet"}, r"batch_size must be a multiple of 3 .*, got 7\. Pass 9"),
         (
@@ -410,6 +424,52 @@ def test_bad_input(classes: int, images: int, changes: dict[str, Any], message: 
         run(packed, tmp_path / "run", **{"batch_size": 8, **changes})
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("loss", ["lifted_struct", "contrastive", "triplet"])
+def test_a_batch_fits_what_there_is(loss: str, tmp_path: Path) -> None:
+    one = run(few(tmp_path, 5, 3), tmp_path / "run", batch_size=None, loss=loss, steps=1)
+    assert one.config.batch_size == {"lifted_struct": 10, "contrastive": 12, "triplet": 15}[loss]
+
+
+def test_an_update_that_overflows_replaces_nothing(packed: PackedImages, tmp_path: Path) -> None:
+    """The last update is looked at too, and one before a search for neighbours is blamed for what the search finds."""
+    for name, changes in {"last": {"steps": 1}, "saved": {"steps": 9, "checkpoint_minutes": 0}}.items():
+        with pytest.raises(ValueError, match=r"step 1: the embeddings must stay finite, .* the state of step 0 is kept\."):
+            run(packed, tmp_path / name, optimizer="sgd", lr=1e36, validate_every=0, **changes)
+        assert not (tmp_path / name / EMBEDDER).exists()
+    with pytest.raises(
+        ValueError, match=r"step 1: the embeddings must stay finite, .*first image is '.*png'; the state of step 0"
+    ):
+        run(packed, tmp_path / "mined", optimizer="sgd", lr=1e36, batches="mined", refresh_every=1, validate_every=0)
+    lines = [json.loads(line) for line in (tmp_path / "mined" / LOG).read_text().splitlines()]
+    assert len(lines[-1]["images"]) == 16
+
+
+def test_float16_scales_its_gradient(packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, which torch's autocast and scaler know too; a run goes on to the same bytes with its scale."""
+    monkeypatch.setattr("liftedstruct.training.config._check_together", lambda config: None)
+    half: dict[str, Any] = {"precision": "float16", "steps": 4, "checkpoint_minutes": 0, "validate_every": 0, "threads": 1}
+    whole = run(packed, tmp_path / "whole", **half)
+    losses = [line["loss"] for line in whole.log()]
+    single = [line["loss"] for line in run(packed, tmp_path / "single", **half | {"precision": "float32"}).log()]
+    assert losses == pytest.approx(single, rel=0.02)
+    assert losses != single
+
+
+def test_a_trained_trunk_says_so(packed: PackedImages, tmp_path: Path) -> None:
+    one = run(packed, tmp_path / "one", steps=1)
+    assert one.embedder().trunk.weights == "trained from random weights"
+    assert json.loads((one.folder / RECORD).read_text())["trunk"] == "small, random weights"
+    assert run(packed, tmp_path / "two", steps=1, freeze="trunk").embedder().trunk.weights == "random weights"
+
+
+def test_images_that_could_not_be_read_then(packed: PackedImages, tmp_path: Path) -> None:
+    one = run(packed, tmp_path / "run", steps=2)
+    record = json.loads((one.folder / RECORD).read_text())
+    (one.folder / RECORD).write_text(json.dumps(record | {"images": record["images"] - 1}))
+    with pytest.raises(ValueError, match=r"must be as it was when the run began, with 53 images to train on .* it has 54 and "):
+        resume(one.folder)
 
 
 def test_weights_of_another_trunk(packed: PackedImages, tmp_path: Path) -> None:

@@ -150,12 +150,12 @@ def test_wrong_files_are_named_with_a_layer(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"mixed4a_3x3_w must be \(204, 96, 3, 3\), got \(208, 96, 3, 3\)"):
         make_trunk("googlenet", tmp_path / "other.npz")
     with pytest.raises(ValueError, match=r"form must be one of bvlc, google, torchvision, got 'tf'"):
-        make_trunk("googlenet", form="tf")
+        make_trunk("googlenet", pretrained=False, form="tf")
 
 
 def test_random_weights_are_caffes() -> None:
     torch.manual_seed(0)
-    trunk = make_trunk("googlenet")
+    trunk = make_trunk("googlenet", pretrained=False)
     assert (trunk.form, trunk.describe()) == ("bvlc", "googlenet (bvlc form), random weights")
     weight = trunk.state_dict()["layers.4a.0.three.conv.weight"]
     bound = (3 / (96 * 9)) ** 0.5
@@ -166,7 +166,7 @@ def test_random_weights_are_caffes() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_smallest_images(form: str) -> None:
-    trunk = make_trunk("googlenet", form=form)
+    trunk = make_trunk("googlenet", pretrained=False, form=form)
     with torch.inference_mode():
         assert trunk(torch.randn(1, 3, 32, 32)).isfinite().all()
     with pytest.raises(ValueError, match=r"googlenet must have images of at least 32 x 32 pixels, got 31 x 64\. Use larger"):

@@ -53,7 +53,7 @@ def test_scaling_by_hand() -> None:
     assert lite.shape == (2, 3, 4, 5)
     assert lite.is_contiguous(memory_format=torch.channels_last)
     assert lite[1, :, 3, 4].tolist() == [-127 / 128, 0, 1]
-    assert make_trunk("googlenet").scale(pixels)[0, :, 0, 0].tolist() == [-123, 10, 151]
+    assert make_trunk("googlenet", pretrained=False).scale(pixels)[0, :, 0, 0].tolist() == [-123, 10, 151]
     turned = torch.randint(0, 256, (2, 5, 4, 3), dtype=torch.uint8).transpose(1, 2)  # any layout of the bytes
     trunk = make_trunk("small")
     torch.testing.assert_close(trunk.scale(turned), (turned.permute(0, 3, 1, 2).float() - 127.5) / 63.75)

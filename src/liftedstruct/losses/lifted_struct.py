@@ -15,7 +15,7 @@ them, not only the pairs that the batch was built from), :math:`\mathcal N` all 
 
 **Requirements**: labels of which at least two are equal and two differ; otherwise the loss is 0. **Recommendations**: raw
 embeddings, not normalised ones; on the unit sphere the bound cannot fall below about 13 at m = 128, whatever is learned.
-**Relations**: contrastive and triplet losses see m/2 and m/3 edges of a batch, these two all m(m - 1)/2.
+**Relations**: contrastive and triplet losses see m/2 and 2m/3 edges of a batch, these two all m(m - 1)/2.
 """
 
 from functools import partial

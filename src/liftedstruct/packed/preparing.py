@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.atomic import sync_folder, write_json
+from liftedstruct.atomic import locked, sync_folder, write_json
 from liftedstruct.checks import check_count, pick
 from liftedstruct.decoding import FITS, ImageError, SourceError, decode, is_passing
 from liftedstruct.images.image_set import ImageSet
@@ -32,7 +32,6 @@ from liftedstruct.packed.files import (
     PATHS,
     PROGRESS,
     VERSION,
-    locked,
     npy_header,
     read_record,
 )
@@ -106,7 +105,7 @@ def prepare(
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise ValueError(f"{folder} must be a folder, there is a file of that name. Choose another.") from error
-    with locked(folder):
+    with locked(folder / LOCK, "prepare"):
         if not force and _is_finished(folder, image_set, plan, bad_images):  # by another process, since the first look
             return PackedImages(folder)
         state = _begin(folder, image_set, plan, bad_images, force, there.count(False))

@@ -25,7 +25,8 @@ __all__ = ["batch_gradient", "check_exact"]
 def check_exact(network: nn.Module) -> None:
     """Raise if an embedding depends on the other images of its batch."""
     for name, module in network.named_modules():
-        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
+        running = any(buffer.startswith("running_") for buffer, _ in module.named_buffers(recurse=False))
+        if (running and module.training) or (isinstance(module, _BatchNorm) and module.running_mean is None):
             raise ValueError(
                 f"gradient caching must have batch norms with frozen statistics to be exact, {name or 'the network'} uses "
                 "those of the batch. Pass batch_norm frozen, or cache_chunk 0."

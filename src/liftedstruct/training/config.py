@@ -38,7 +38,7 @@ class TrainConfig:
         margin: the paper's alpha.
         negative: of the triplet loss, "given" or "semi-hard".
         batches: which images meet (see "liftedstruct list batches"); by default those that suit the loss.
-        batch_size: images in a batch, the paper's m; by default 64, of triplets 63.
+        batch_size: images in a batch, the paper's m; by default 64, of triplets 63, or as many as the data fills.
         images: of balanced batches, images of each class.
         mined: of mined batches, share that is mined.
         refresh_every: of mined batches, steps between two searches for difficult neighbours.
@@ -145,6 +145,17 @@ REGISTRIES: dict[str, Mapping[str, object]] = {
     "batch_norm": dict.fromkeys(("frozen", "train")),
     "precision": dict.fromkeys(("bfloat16", "float16", "float32")),
 }
+APPLIES = {  # settings that mean something only where another one has this value
+    "negative": ("loss", "triplet"),
+    "images": ("batches", "balanced"),
+    "mined": ("batches", "mined"),
+    "refresh_every": ("batches", "mined"),
+    "difficult": ("batches", "mined"),
+    "self_pairs": ("batches", "pairs"),
+    "decays": ("schedule", "step"),
+    "decay_factor": ("schedule", "step"),
+    "feature_crops": ("freeze", "trunk"),
+}
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("batch_size", "images"), (2, math.inf)),
     **dict.fromkeys(("refresh_every", "difficult", "steps", "crop", "feature_crops", "log_every", "threads"), (1, math.inf)),
@@ -247,6 +258,17 @@ def _check_range(name: str, value: float | None, least: float, most: float) -> N
     raise ValueError(f"{name} must be {rule}, got {value!r}. It is the {describe(name)}")
 
 
+def _check_applies(config: TrainConfig) -> None:
+    """Raise for a setting that would do nothing beside the others."""
+    chosen = asdict(config) | {"batches": config.batches or BATCHES_OF.get(config.loss, "balanced")}
+    for name, (where, wanted) in APPLIES.items():
+        if chosen[name] != TrainConfig.__dataclass_fields__[name].default and chosen[where] != wanted:
+            raise ValueError(
+                f"{name} must be left out unless {where} is {wanted}, got {chosen[name]!r} with {where} {chosen[where]}. "
+                f"Pass {where} {wanted}, or leave it out."
+            )
+
+
 def _check_together(config: TrainConfig) -> None:
     """Settings that do not go with one another."""
     if config.batches is not None:
@@ -257,8 +279,7 @@ def _check_together(config: TrainConfig) -> None:
                 f"the {config.loss} loss must have its rows laid out as {wanted}, got batches {config.batches!r}. "
                 f"Pass batches {wanted}, or leave it out."
             )
-    if config.negative != "given" and config.loss != "triplet":
-        raise ValueError(f"negative is of the triplet loss, got {config.negative!r} with {config.loss}. Pass loss triplet.")
+    _check_applies(config)
     if config.warmup >= config.steps and config.warmup:
         raise ValueError(f"warmup must be less than steps, {config.steps}, got {config.warmup}. Lower it.")
     if isinstance(config.freeze, str) and config.freeze != "trunk":

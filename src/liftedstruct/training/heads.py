@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["HEADS", "orthogonal", "pca", "uniform"]
+__all__ = ["HEADS", "check_pca", "orthogonal", "pca", "uniform"]
 
 
 def uniform(head: nn.Linear, scale: float, features: Tensor | None) -> None:
@@ -29,12 +29,7 @@ def orthogonal(head: nn.Linear, scale: float, features: Tensor | None) -> None:
 def pca(head: nn.Linear, scale: float, features: Tensor | None) -> None:
     """The principal components of the trunk's features on training images, each of length ``scale``, around their mean."""
     assert features is not None
-    n, width = features.shape
-    if head.out_features > min(n - 1, width):
-        raise ValueError(
-            f"head pca must have at most {min(n - 1, width)} dimensions ({width} features of {n} images), "
-            f"got dim {head.out_features}. Pass a smaller dim, or head orthogonal."
-        )
+    check_pca(head.out_features, *features.shape)
     F = features.double().cpu()  #                                                                    (n, width)
     mean = F.mean(dim=0)
     _, directions = torch.linalg.eigh((F - mean).T @ (F - mean))  # columns, least variance first     (width, width)
@@ -44,6 +39,16 @@ def pca(head: nn.Linear, scale: float, features: Tensor | None) -> None:
     with torch.no_grad():
         head.weight.copy_(scale * V)
         head.bias.copy_(-scale * V @ mean)
+
+
+def check_pca(dim: int, n: int, width: int) -> None:
+    """Raise if n images cannot tell so many directions of their features."""
+    most = min(n - 1, width)
+    if dim > most:
+        raise ValueError(
+            f"head pca must have at most {most} dimensions ({width} features of {n} images), "
+            f"got dim {dim}. Pass a smaller dim, or head orthogonal."
+        )
 
 
 HEADS: dict[str, Callable[[nn.Linear, float, Tensor | None], None]] = {

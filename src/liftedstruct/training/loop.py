@@ -2,7 +2,7 @@
 
 Step t is a function of the settings, the data and t alone: batch, crops and dropout are drawn by (seed, t). So a state is the
 weights, the optimizer and t, and a run that goes on from any state writes the same bytes as one that was never stopped, on
-the same machine with the same number of threads.
+the CPU of the same machine with the same number of threads (on CUDA, as far as its kernels repeat themselves).
 """
 
 import contextlib
@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from liftedstruct.batches import MinedBatches
@@ -23,7 +24,7 @@ from liftedstruct.packed import PackedImages
 from liftedstruct.progress import say
 from liftedstruct.training.caching import batch_gradient, check_exact
 from liftedstruct.training.config import TrainConfig
-from liftedstruct.training.heads import HEADS
+from liftedstruct.training.heads import HEADS, check_pca
 from liftedstruct.training.machine import seed_torch, stop_signals
 from liftedstruct.training.optimizers import OPTIMIZERS, freeze, gather, group_parameters, rate, spread, training_mode
 from liftedstruct.training.reporting import Progress, look
@@ -33,6 +34,7 @@ from liftedstruct.training.sources import Ahead, Batch, Features, Pixels, Source
 __all__ = ["WEIGHTS", "Training"]
 
 WEIGHTS, DROPOUT, SAMPLE = 5, 6, 7  # last words of seeds, after those of sources.py
+TRAINED = "trained from "  # before the name of the weights that a trunk started from
 PCA_IMAGES = 4096  # at most so many training images go through the trunk for a head of principal components
 
 
@@ -49,7 +51,14 @@ class Training:
         self.device = next(embedder.parameters()).device
         options = {"negative": config.negative} if config.loss == "triplet" else {}
         self.loss: nn.Module = LOSSES[config.loss](config.margin, **options)
+        self.started_from = embedder.trunk.describe()
         freeze(embedder, config.freeze)
+        if not any(parameter.requires_grad for parameter in embedder.parameters()):
+            raise ValueError(
+                f"something must be left to train, got freeze {config.freeze} with dim 0. Lower it, or pass a dim."
+            )
+        if any(parameter.requires_grad for parameter in embedder.trunk.parameters()):
+            embedder.trunk.weights = TRAINED + embedder.trunk.weights.removeprefix(TRAINED)
         training_mode(embedder, config.batch_norm == "frozen")
         if config.cache_chunk:
             check_exact(embedder)
@@ -64,6 +73,16 @@ class Training:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
         self.validates = bool(config.validate_every) and self._can_validate()
         self.step, self.best_step, self.best = 0, 0, -1.0
+        self.last_rows = self.train_rows[:0]  # of the batch that the weights were changed by last
+
+    @torch.no_grad()
+    def check(self) -> None:
+        """Raise for what would fail at the first step only, before anything is written."""
+        side = self.embedder.crop
+        self.embedder.eval().features(torch.zeros(1, side, side, 3, dtype=torch.uint8))
+        if self.config.head == "pca" and self.embedder.dim:
+            n = len(self.train_rows) if self.config.freeze == "trunk" else min(len(self.train_rows), PCA_IMAGES)
+            check_pca(self.embedder.dim, n, self.embedder.trunk.width)
 
     def _can_validate(self) -> bool:
         sizes = np.unique(self.packed.labels[self.validation_rows], return_counts=True)[1]
@@ -123,9 +142,10 @@ class Training:
                     if self.validates and (self.step % config.validate_every == 0 or self.step == config.steps):
                         self._validate()
                         self.progress.pause(self.step)
-                    if self.step == config.steps and not self.validates:
-                        self._keep()
                     if self.step == config.steps or stopped or time.monotonic() - last >= 60 * config.checkpoint_minutes:
+                        self._embed(self.train_rows[:2])  # no state replaces a good one if the last update spoiled it
+                        if self.step == config.steps and not self.validates:
+                            self._keep()
                         self._save()
                         last = time.monotonic()
                     if stopped and self.step < config.steps:
@@ -150,21 +170,27 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         labels = batch.labels.to(self.device)
         due = (step + 1) % config.log_every == 0 or step + 1 in (1, config.steps)
-        try:
-            loss, X, dX = batch_gradient(
-                self._forward,
-                batch.inputs.to(self.device, non_blocking=True),
-                lambda X: self.loss(X, labels),
-                chunk=config.cache_chunk,
-                seed=(config.seed, step, DROPOUT),
-                scale=self.scaler.get_scale(),
-            )
-            seen = look(config.loss, config.margin, X, dX, labels) if due else {}
-        except ValueError as error:  # of embeddings that are not finite
-            self._fail(batch.rows, str(error))
+
+        def objective(X: Tensor) -> Tensor:
+            try:
+                J: Tensor = self.loss(X, labels)
+            except ValueError as error:  # of embeddings that are not finite
+                self._fail(batch.rows, str(error))
+            return J
+
+        loss, X, dX = batch_gradient(
+            self._forward,
+            batch.inputs.to(self.device, non_blocking=True),
+            objective,
+            chunk=config.cache_chunk,
+            seed=(config.seed, step, DROPOUT),
+            scale=self.scaler.scale(torch.ones((), device=self.device)).item(),
+        )
         if not math.isfinite(loss):
             self._fail(batch.rows, f"the loss must stay finite, it is {loss}.")
+        seen = look(config.loss, config.margin, X, dX, labels) if due else {}
         norm = self._update(batch.rows, loss)
+        self.last_rows = batch.rows
         self.step += 1
         self.progress.advance(self.step)
         if due:
@@ -195,10 +221,19 @@ class Training:
     def _fail(self, rows: Indices, what: str) -> NoReturn:
         """Stop at a batch that no training goes on from; the state on the disk stays."""
         self.folder.log({"step": self.step + 1, "failed": what, "images": rows.tolist()})
+        batch = f"Its batch is in the log, the first image is {self.packed.paths[rows[0]]!r}; the " if len(rows) else "The "
         raise ValueError(
-            f"step {self.step + 1}: {what} Its batch is in the log, the first image is {self.packed.paths[rows[0]]!r}; the "
-            f"state of step {self.folder.saved_step} is kept. Begin again with a lower lr, or with clip."
+            f"step {self.step + 1}: {what} {batch}state of step {self.folder.saved_step} is kept. "
+            "Begin again with a lower lr, or with clip."
         )
+
+    def _embed(self, rows: Indices) -> NDArray[np.float32]:
+        """Embeddings of centre crops as they are now; if the update before spoiled them, its batch is to blame."""
+        X = self.source.embed(rows)
+        if not np.isfinite(X).all():
+            self.step = max(0, self.step - 1)
+            self._fail(self.last_rows, "the embeddings must stay finite, its update made them overflow.")
+        return X
 
     def _refresh_due(self, step: int) -> bool:
         return isinstance(self.batches, MinedBatches) and step % self.config.refresh_every == 0
@@ -206,14 +241,14 @@ class Training:
     def _refresh(self) -> None:
         """Difficult neighbours as the embedding has them now."""
         assert isinstance(self.batches, MinedBatches)
-        embeddings = self.source.embed(self.train_rows)
+        embeddings = self._embed(self.train_rows)
         self.batches.set_difficult(difficult_neighbours(embeddings, self.labels, self.config.difficult))
         self.progress.pause(self.step)
 
     def _validate(self) -> None:
         """Recall@1 on the held-out training classes; the best embedder is kept."""
         rows = self.validation_rows
-        recall = recall_at_k(self.source.embed(rows), self.packed.labels[rows], (1,))[1]
+        recall = recall_at_k(self._embed(rows), self.packed.labels[rows], (1,))[1]
         better = recall > self.best
         if better:
             self.best, self.best_step = recall, self.step

@@ -83,7 +83,7 @@ def stop_signals() -> Iterator[list[str]]:
         if came:
             raise KeyboardInterrupt
         came.append({signal.SIGINT: "Ctrl-C"}.get(signal.Signals(number), signal.Signals(number).name))
-        say("stopping after this step; once more to stop at once, without a state of it")
+        os.write(2, b"stopping after this step; once more to stop at once, without a state of it\n")  # print may be at work
 
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -28,6 +28,8 @@ def freeze(embedder: Embedder, stages: int | str) -> None:
     for name in names[:stages]:
         for module in embedder.trunk.stages[name]:
             module.requires_grad_(False)
+    for parameter in embedder.trunk.loose_parameters() if stages else ():
+        parameter.requires_grad_(False)
 
 
 def training_mode(embedder: Embedder, freeze_statistics: bool) -> None:
@@ -121,4 +123,5 @@ def spread(tensors: dict[str, Tensor], embedder: Embedder, optimizer: Optimizer)
         prefix = f"optimizer.{name}."
         for key in [key for key in tensors if key.startswith(prefix)]:
             like = parameter if tensors[key].shape == parameter.shape else tensors[key]
-            optimizer.state[parameter][key.removeprefix(prefix)] = torch.empty_like(like).copy_(tensors[key]).detach()
+            value = torch.empty_like(like, device=parameter.device).copy_(tensors[key]).detach()
+            optimizer.state[parameter][key.removeprefix(prefix)] = value

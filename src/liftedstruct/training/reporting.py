@@ -20,13 +20,14 @@ def look(loss: str, margin: float, X: Tensor, dX: Tensor, labels: Tensor) -> dic
 
     A pair of the lifted losses is active if :math:`J_{ij} > 0`; a pair or triplet of the others if it has a gradient. An
     embedding has collapsed if other classes are within a tenth of the margin (or of length 1 for a margin of 0) of each
-    other, or if it uses less than two dimensions.
+    other, or if it uses less than two dimensions (which a batch of few images always does).
     """
     seen = loss_microscope(X, labels, margin)
     active = seen.active_share
     if loss in UNITS:
         active = (dX[:: UNITS[loss]].abs().amax(dim=1) > 0).float().mean().item()
-    collapsed = seen.negative_distance < 0.1 * (margin or 1.0) or (X.shape[1] > 2 and seen.effective_rank < 2)
+    flat = seen.effective_rank < 2 and X.shape[1] > 2 and len(X) >= 8
+    collapsed = seen.negative_distance < 0.1 * (margin or 1.0) or flat
     return {
         "active_share": active,
         "positive_distance": seen.positive_distance,

@@ -8,8 +8,7 @@ step, ``embedder.safetensors`` what was learned. Nothing is pickled.
 import contextlib
 import errno
 import json
-import os
-import sys
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from liftedstruct.atomic import replacing
+from liftedstruct.atomic import locked, replacing
 from liftedstruct.embedder import EMBEDDER, Embedder
 from liftedstruct.training.config import TrainConfig, as_yaml, load_config
-
-if sys.platform != "win32":
-    import fcntl
 
 __all__ = ["CONFIG", "FEATURES", "LOG", "RECORD", "STATE", "RunFolder"]
 
 CONFIG, LOG, STATE, RECORD, FEATURES = "config.yaml", "log.jsonl", "state.safetensors", "state.json", "features.npy"
+LOCK = "train.lock"  # there while a training runs
 VERSION = 1
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -52,33 +49,27 @@ class RunFolder:
             raise ValueError(
                 f"{self.path} must be empty to begin a run, it holds one {at}. Go on with it, --resume, or choose another."
             )
-        ours = {RECORD, *(name + ".tmp" for name in (CONFIG, RECORD))}  # of a run that was killed before its first file
+        ours = {LOCK, RECORD, *(name + ".tmp" for name in (CONFIG, RECORD))}  # of a run that was killed before its first file
         others = sorted(each.name for each in self.path.iterdir() if each.name not in ours)
         if others:
             raise ValueError(f"{self.path} must be empty to begin a run, it holds {others[0]!r}. Choose another.")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One training at a time in a folder, made if absent; the lock is the system's and ends with its process."""
+        """One training at a time in a folder, made if absent."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} must be a folder, there is a file of that name. Choose another.")
         made = not self.path.exists()
         with self._room():
             self.path.mkdir(parents=True, exist_ok=True)
-        if sys.platform == "win32":
-            yield
-            return
-        fd = os.open(self.path, os.O_RDONLY)
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise ValueError(f"{self.path} must have one training at a time, another is at it. Wait for it.") from error
-            yield
+            with contextlib.ExitStack() as stack:
+                with self._room():
+                    stack.enter_context(locked(self / LOCK, "training"))
+                yield
         finally:
             if made and not any(self.path.iterdir()):  # nothing was begun
                 self.path.rmdir()
-            os.close(fd)
 
     def begin(self, config: TrainConfig, record: dict[str, Any]) -> None:
         """Write what does not change; the settings last, so that a folder that has them has it all."""
@@ -138,7 +129,7 @@ class RunFolder:
 
     def log(self, line: dict[str, Any]) -> None:
         """Add a line to the log; what is not a number is null."""
-        plain = {key: None if isinstance(value, float) and value != value else value for key, value in line.items()}
+        plain = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in line.items()}
         with self._room(), (self / LOG).open("a", encoding="ascii") as stream:
             stream.write(json.dumps(plain) + "\n")
 

@@ -13,6 +13,7 @@ from liftedstruct.training.config import BATCHES_OF, TrainConfig
 from liftedstruct.training.loop import WEIGHTS, Training
 from liftedstruct.training.machine import find_device, find_threads, prepared, seed_torch
 from liftedstruct.training.run_folder import RunFolder
+from liftedstruct.training.sources import fitting_size, split
 from liftedstruct.trunks import make_trunk
 
 __all__ = ["Run", "resume", "train"]
@@ -40,8 +41,8 @@ class Run:
 def train(config: TrainConfig, *, progress: bool = True) -> Run:
     """Train an embedding into a new folder.
 
-    Ctrl-C and SIGTERM end it after the step that it is at, with a state to go on from; anything harder loses no more than
-    the work since the last checkpoint. The test classes are never read.
+    Ctrl-C and SIGTERM end it after the step that it is at, with a state to go on from, and before the first step at once;
+    anything harder loses no more than the work since the last checkpoint. The test classes are never read.
 
     Args:
         config: all settings.
@@ -79,8 +80,11 @@ def _train(config: TrainConfig, folder: RunFolder, new: bool, progress: bool) ->
         embedder = _make_embedder(config, packed, state[1] if state else None)
         config = _resolved(config, packed, embedder, device)
         training = Training(config, folder, packed, embedder.to(device), progress)
+        training.check()
         if new:
             folder.begin(config, _record(training))
+        else:
+            _check_counts(folder.record(), training)
         training.start(state)
         training.run()
     recall = training.best if training.validates else None
@@ -99,13 +103,24 @@ def _check_same(record: dict[str, Any], packed: PackedImages) -> None:
             say(f"warning: {key} was {record[key]} when the run began and is {now}; the last digits may differ")
 
 
+def _check_counts(record: dict[str, Any], training: Training) -> None:
+    """Raise if there are other images than when the run began: a checksum does not see one that could not be read then."""
+    now = len(training.train_rows), len(training.validation_rows)
+    before = record["images"], record["validation_images"]
+    if now != before:
+        raise ValueError(
+            f"{training.packed.folder} must be as it was when the run began, with {before[0]} images to train on and "
+            f"{before[1]} to validate on; it has {now[0]} and {now[1]}. Bring it back, or begin another run."
+        )
+
+
 def _record(training: Training) -> dict[str, Any]:
     """What the run depends on beside its settings."""
     return {
         "checksum": training.packed.checksum,
         "images": len(training.train_rows),
         "validation_images": len(training.validation_rows),
-        "trunk": training.embedder.trunk.describe(),
+        "trunk": training.started_from,
         **_machine(),
     }
 
@@ -137,13 +152,14 @@ def _make_embedder(config: TrainConfig, packed: PackedImages, state: dict[str, A
 def _resolved(config: TrainConfig, packed: PackedImages, embedder: Embedder, device: torch.device) -> TrainConfig:
     """The settings with nothing left open."""
     batches = config.batches or BATCHES_OF.get(config.loss, "balanced")
+    labels = packed.labels[split(packed, config.validation, config.seed)[0]]
     return replace(
         config,
         data=str(packed.folder),
         out=str(Path(config.out).absolute()),
         weights=str(Path(config.weights).absolute()) if config.weights not in (None, "random") else config.weights,
         batches=batches,
-        batch_size=config.batch_size or (63 if batches == "triplets" else 64),
+        batch_size=config.batch_size or fitting_size(batches, config.images, labels),
         crop=embedder.crop,
         device=str(device),
         threads=torch.get_num_threads(),

@@ -18,7 +18,7 @@ from liftedstruct.progress import Bar
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.run_folder import RunFolder
 
-__all__ = ["Ahead", "Batch", "Features", "Pixels", "Source", "difficult_neighbours", "make_batches", "split"]
+__all__ = ["Ahead", "Batch", "Features", "Pixels", "Source", "difficult_neighbours", "fitting_size", "make_batches", "split"]
 
 BLOCK = 64  # images that go through a trunk at once where there is no gradient
 # Last word of a seed, so that no two random choices share a stream; batches.py has 0 and 1.
@@ -161,6 +161,18 @@ def split(packed: PackedImages, fraction: float, seed: int) -> tuple[Indices, In
     return packed.train[~held], packed.train[held]
 
 
+def fitting_size(batches: str, images: int, labels: Indices) -> int:
+    """How many images a batch has if nobody says: 64 or a little less, and what the data can fill."""
+    n, pairable = len(labels), int((np.unique(labels, return_counts=True)[1] > 1).sum())
+    sizes = {
+        "balanced": images * max(2, min(64 // images, pairable)),
+        "mined": min(64, n),
+        "pairs": max(4, min(64, n // 4 * 4)),
+        "triplets": max(3, min(63, n // 3 * 3)),
+    }
+    return sizes[batches]
+
+
 def make_batches(config: TrainConfig, labels: Indices) -> Batches:
     """The sampler that the settings name; that of mined batches knows no difficult neighbours yet."""
     m, seed = config.batch_size, config.seed
@@ -175,6 +187,12 @@ def make_batches(config: TrainConfig, labels: Indices) -> Batches:
         return MinedBatches(labels, np.full((len(labels), 1), -1), m, mined=config.mined, seed=seed)
     if m % config.images:
         raise ValueError(f"batch_size must be a multiple of images, {config.images}, got {m}. Pass {m - m % config.images}.")
+    pairable = int((np.unique(labels, return_counts=True)[1] > 1).sum())
+    if 2 <= pairable < m // config.images:
+        raise ValueError(
+            f"batch_size must be at most {pairable * config.images}, {config.images} images of each of the {pairable} training "
+            f"classes that have two, got {m}. Lower it, or pass batches pairs."
+        )
     return BalancedBatches(labels, m // config.images, config.images, seed=seed)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from liftedstruct.extras import require
@@ -36,6 +37,8 @@ class AdaptedTrunk(Trunk):
     def forward(self, scaled: Tensor) -> Tensor:
         try:
             return self.pooled(scaled)
+        except torch.OutOfMemoryError:
+            raise
         except (AssertionError, ValueError, RuntimeError) as error:
             (height, width), reason = scaled.shape[2:], str(error).partition("\n")[0].rstrip(".")
             if height == width == self.input_size:
@@ -83,6 +86,9 @@ def transformers_trunk(name: str, weights: str | Path | None = None, pretrained:
     """A vision model of transformers in a folder, or by its name on the hub, with the scaling of its image processor."""
     transformers = require("transformers", "transformers")
     path = name.removeprefix("transformers:")
+    if Path(path).is_dir():
+        path = str(Path(path).resolve())
+        name = f"transformers:{path}"  # a run goes on from any folder
     try:
         if pretrained and weights is None:
             network = transformers.AutoModel.from_pretrained(path, use_safetensors=True, trust_remote_code=False)

@@ -49,8 +49,13 @@ class Trunk(nn.Module):
 
     @property
     def stages(self) -> dict[str, list[nn.Module]]:
-        """The modules of each stage, stem first; together they are the whole network."""
+        """The modules of each stage, stem first."""
         return {name: list(stage.children()) for name, stage in self.layers.items()}
+
+    def loose_parameters(self) -> list[nn.Parameter]:
+        """Parameters of no stage, such as the position embedding of a transformer; they are frozen with the first."""
+        staged = {id(p) for modules in self.stages.values() for module in modules for p in module.parameters()}
+        return [parameter for parameter in self.parameters() if id(parameter) not in staged]
 
     def describe(self) -> str:
         """Name, form and weights, for the protocol beside a score."""

@@ -141,11 +141,15 @@ def googlenet(weights: str | Path | None = None, pretrained: bool = True, form: 
 
     Args:
         weights: Google's own as .npz, ``bvlc_googlenet.caffemodel``, or torchvision's ``googlenet`` as .pth or .safetensors.
-            Without a file the weights are random, by the rule of the Caffe model (uniform within sqrt(3 / fan in), biases 0.2).
-        pretrained: there are no weights to find without a file, this changes nothing.
+        pretrained: no package brings its weights, so with no file this must be False. The weights are random then, by the
+            rule of the Caffe model (uniform within sqrt(3 / fan in), biases 0.2).
         form: one of ``FORMS``, where there is no file to tell; ``bvlc`` if not given.
 
     """
+    if weights is None and pretrained:
+        raise ValueError(
+            "googlenet must be given a file of weights, none come with it. Pass weights FILE, or train it from weights random."
+        )
     if weights is None:
         return _network(form or "bvlc")
     tensors = read_tensors(weights)
