@@ -115,7 +115,7 @@ def look(table: Table, path: Path) -> None:
         table.say(f"{time.perf_counter() - begin:8.1f} s until the whole map is seen")
         places: dict[str, Callable[[], Any]] = {
             "zoomed out": lambda: None,
-            "zoomed in": lambda: page.evaluate(f"{ATLAS}.setCamera(0.5, 0.5, 60 * Math.sqrt({ATLAS}.n))"),
+            "zoomed in": lambda: page.evaluate(f"{ATLAS}.camera.set(0.5, 0.5, 60 * Math.sqrt({ATLAS}.n))"),
         }
         for place, go in places.items():
             go()
@@ -127,7 +127,7 @@ def look(table: Table, path: Path) -> None:
 
 
 def settle(page: "Page") -> None:
-    page.wait_for_function(f"() => {ATLAS}.painted && !{ATLAS}.flight")
+    page.wait_for_function(f"() => {ATLAS}.painted && !{ATLAS}.camera.flight")
 
 
 def view(name: str, labels: Indices, rng: np.random.Generator) -> View:

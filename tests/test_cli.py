@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from liftedstruct import __version__
 from liftedstruct.batches import BATCHES
 from liftedstruct.cli import COMMANDS, main
 from liftedstruct.decoding import FITS
 from liftedstruct.evaluation import Scores
+from liftedstruct.evaluation.files import count_readings
+from liftedstruct.figures import FIGURES
 from liftedstruct.images import READERS
 from liftedstruct.losses import LOSSES
 from liftedstruct.packed import PackedImages
@@ -33,11 +36,14 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["products", "--out", str(folder / "photos"), "--classes", "20", "--images", "4", "--size", "48"]) == 0
     assert main(["prepare", str(folder / "photos"), "--out", str(folder / "prepared"), "--fit", "letterbox"]) == 0
     assert main(["train", str(folder / "prepared"), "--out", str(folder / "run"), *TINY]) == 0
+    assert main(["embed", str(folder / "run"), str(folder / "prepared")]) == 0
+    assert main(["embed", "small", str(folder / "prepared"), "--out", str(folder / "pool5.npz"), "--crop", "48"]) == 0
     return folder
 
 
 @pytest.mark.parametrize(
-    ("what", "registry"), [("losses", LOSSES), ("batches", BATCHES), ("data", READERS), ("fits", FITS), ("trunks", TRUNKS)]
+    ("what", "registry"),
+    [("losses", LOSSES), ("batches", BATCHES), ("data", READERS), ("figures", FIGURES), ("fits", FITS), ("trunks", TRUNKS)],
 )
 def test_list(what: str, registry: dict[str, type], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", what]) == 0
@@ -194,11 +200,11 @@ def test_evaluate_goes_wrong_in_one_line(workplace: Path, tmp_path: Path, capsys
         ([file, "--n-clusters", "500", "--clustering", "kmeans"], "n_clusters must be at most the number of images, got 500"),
         ([file, "--out", str(tmp_path / "nowhere" / "scores.json")], "--out must be a file in a folder that exists"),
         ([file, "--out", str(tmp_path)], "--out must be a file in a folder that exists"),
-        ([file, "--compare", str(tmp_path / "none.npz")], "--compare must be a file, there is none at"),
+        ([file, "--compare", str(tmp_path / "none.npz")], "--compare must be a file or a run, there is none at"),
         ([str(tmp_path / "scores.json")], "embeddings must be in a .npz or .npy file"),
         ([str(tmp_path / "objects.npz")], "must hold arrays of numbers or text, got Python objects."),
         ([str(tmp_path / "none.npz")], "No such file"),
-        ([str(tmp_path)], "embeddings must be in a .npz or .npy file"),
+        ([str(tmp_path)], f"must hold embeddings.npz, there is none. Write it with: liftedstruct embed {tmp_path} DATA"),
     ):
         assert main(["evaluate", *arguments]) == 1
         error = capsys.readouterr().err.splitlines()[-1]
@@ -220,7 +226,7 @@ def test_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (
             ["list", "loses"],
-            "liftedstruct list: what must be one of 'batches', 'data', 'fits', 'losses', 'trunks', got 'loses'. See 'lifted",
+            "liftedstruct list: what must be one of 'batches', 'data', 'figures', 'fits', 'losses', 'trunks', got 'loses'. See",
         ),
         (["nothing"], "liftedstruct: argument subcommand: invalid choice: 'nothing'"),
         (["demo", "--steps", "many"], "liftedstruct demo: --steps must be a whole number, got 'many'. See 'liftedstruct demo"),
@@ -228,6 +234,8 @@ def test_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "x", "--mirror", "maybe"], "liftedstruct train: --mirror must be true or false, got 'maybe'. See "),
         ([], "liftedstruct: expected"),
         (["prepare", "photos"], "liftedstruct prepare: --out is required. See 'liftedstruct prepare --help'."),
+        (["report", "--out", "report.html"], "liftedstruct report: runs is required. See 'liftedstruct report --help'."),
+        (["figure", "map"], "liftedstruct figure: --out is required. See 'liftedstruct figure --help'."),
         (
             ["products", "--out", "x", "--format", "gif"],
             "liftedstruct products: format must be one of 'png', 'jpg', 'webp', got",
@@ -276,6 +284,101 @@ def test_train_embed_evaluate(workplace: Path, tmp_path: Path, capsys: pytest.Ca
     assert "--dim must be 0 or that of the embedder, 8, got 7" in capsys.readouterr().err
     assert main(["embed", "smal", prepared, "--out", out]) == 1
     assert "Did you mean 'small'?" in capsys.readouterr().err
+    before = count_readings(workplace / "prepared")
     assert main(["evaluate", out, "--clustering", "none"]) == 0
-    assert "1 so far, this one included" in capsys.readouterr().out
-    assert (workplace / "prepared" / "test-readings.jsonl").exists()
+    assert f"{before + 1} so far, this one included" in capsys.readouterr().out
+    assert len((workplace / "prepared" / "test-readings.jsonl").read_text().splitlines()) == before + 1
+
+
+def test_a_run_keeps_its_embeddings_and_scores(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepared, run = str(workplace / "prepared"), tmp_path / "run"
+    shutil.copytree(workplace / "run", run, ignore=shutil.ignore_patterns("scores.json", "embeddings.npz"))
+    assert main(["evaluate", str(run)]) == 1
+    assert "must hold embeddings.npz" in capsys.readouterr().err
+    assert main(["embed", str(run), prepared]) == 0
+    assert str(run / "embeddings.npz") in capsys.readouterr().out
+    assert main(["evaluate", str(run), "--compare", str(workplace / "pool5.npz")]) == 0
+    printed = capsys.readouterr().out
+    assert f"{Scores.load(run / 'scores.json')}\n" in printed
+    assert "paired over 10 classes of 40 images" in printed
+    assert main(["evaluate", str(workplace / "pool5.npz"), "--compare", str(run), "--clustering", "none"]) == 0
+    assert main(["train", "--resume", str(run)]) == 0  # a run that holds them goes on,
+    assert main(["train", prepared, "--out", str(run), *TINY]) == 1  # and no other begins in its folder
+    assert "it holds one at step 3" in capsys.readouterr().err
+    for source, *options in (("small",), (str(run / "embedder.safetensors"),), (str(run), "--dim", "0")):
+        assert main(["embed", source, prepared, *options]) == 1
+        assert "--out must be given, but for the embeddings of a run's folder. Pass --out FILE.npz." in capsys.readouterr().err
+
+
+def test_report(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "report.html"
+    runs = [str(workplace / "run"), str(workplace / "pool5.npz")]
+    assert main(["report", *runs, "--out", str(out), "--title", "Mugs & lamps", "--max-mb", "20"]) == 0
+    assert capsys.readouterr().out == f"{out}: {out.stat().st_size / 1e6:.1f} MB\n"
+    assert "<title>Mugs &amp; lamps</title>" in out.read_text(encoding="utf-8")
+    for arguments, text in (
+        ([str(tmp_path), "--out", str(out)], "must be the folder of a run, it has neither config.yaml nor embeddings.npz."),
+        ([str(workplace / "embeddings.npz"), "--out", str(out)], "must be an .npz file of embed"),
+        ([*runs, "--out", str(tmp_path / "nowhere" / "report.html")], "out must be a file in a folder that exists"),
+        ([*runs, "--out", str(out), "--max-mb", "0.01"], "max_mb must be above"),
+    ):
+        assert main(["report", *arguments]) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("liftedstruct report: ")
+        assert text in error
+
+
+def test_every_figure(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, pool5 = str(workplace / "run"), str(workplace / "pool5.npz")
+    of_none = {"batch-graph", "failure-modes", "mining", "networks"}
+    of_several = {"recall", "scores", "training"}
+    for kind in FIGURES:
+        file = tmp_path / f"{kind}.png"
+        runs = [] if kind in of_none else [run, pool5] if kind in of_several else [run]
+        options = ["--side", "256"] if kind == "map" else []
+        assert main(["figure", kind, *runs, "--out", str(file), "--dpi", "40", *options]) == 0
+        assert capsys.readouterr().out == f"{file}\n"
+        with Image.open(file) as picture:
+            assert picture.size == (256, 256) if kind == "map" else min(picture.size) > 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["recal", "run"], "the kind of a figure must be one of batch-graph, confusions,"),
+        (["recal", "run"], "got 'recal'. Did you mean 'recall'?"),
+        (["recall"], "runs must be one or more for recall, got 0. Name the folder of a run, or an .npz file."),
+        (["map", "run", "run"], "runs must be one for map, got 2."),
+        (["mining", "run"], "runs must be left out for mining, which shows none, got run. Name a file with --out."),
+        (["map", "run", "--count", "3"], "--count must be for a figure that has it, map has --side. Leave it out."),
+        (["mining", "--seed", "3"], "--seed must be for a figure that has it, mining has none. Leave it out."),
+        (["training", "pool5.npz"], "runs must have a log of their training, got none with one. Name the folder of a run."),
+        (["scores", "run", "run"], "runs must differ in method or size, got two of lifted_struct with 8 numbers."),
+        (["successes", "nowhere"], "there is nothing at nowhere. Check the path."),
+        (["failures", "run", "--count", "0"], "count must be a whole number >= 1, got 0."),
+        (["mining", "--dpi", "0"], "dpi must be a whole number >= 1, got 0."),
+    ],
+)
+def test_a_figure_goes_wrong_in_one_line(
+    arguments: list[str], text: str, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(workplace)
+    assert main(["figure", *arguments, "--out", "figure.png"]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("liftedstruct figure: ")
+    assert text in error
+    assert not Path("figure.png").exists()
+
+
+def test_a_figure_s_file(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, name, text in (
+        ("mining", "figure.jpg", "the ending of a figure's file must be one of .pdf, .png, .svg, got '.jpg'."),
+        ("mining", "nowhere/figure.png", "--out must be a file in a folder that exists"),
+        ("map", "figure.svg", "a map is made of pixels and must be a .png or .pdf file, got"),
+    ):
+        runs = [str(workplace / "run")] if kind == "map" else []
+        assert main(["figure", kind, *runs, "--out", str(tmp_path / name)]) == 1
+        assert text in capsys.readouterr().err
+    for name, head in (("figure.pdf", b"%PDF"), ("figure.SVG", b"<?xml")):
+        assert main(["figure", "networks", "--out", str(tmp_path / name)]) == 0
+        assert (tmp_path / name).read_bytes().startswith(head)

@@ -17,8 +17,9 @@ STAGES = [
     *("checks", "progress", "atomic", "extras", "memory"),
     *("images", "products", "decoding", "packed", "doctor"),
     *("batches", "distances", "losses"),
-    *("neighbours", "clusters", "evaluation"),
+    *("neighbours", "clusters", "projection", "evaluation"),
     *("trunks", "embedder", "training"),
+    *("figures", "report"),
     *("demo", "cli", "__main__"),
 ]
 
@@ -52,6 +53,7 @@ PUBLIC = [
     "structured_hinge_loss",
     "train",
     "triplet_loss",
+    "tsne",
 ]
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         retrieval_recall,
     )
     from liftedstruct.packed import PackedImages, prepare
+    from liftedstruct.projection import tsne
     from liftedstruct.training import TrainConfig, resume, train
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "structured_hinge_loss",
     "train",
     "triplet_loss",
+    "tsne",
 ]
 
 __version__ = "0.1.0"
@@ -87,6 +89,7 @@ _LATER = {
     "resume": "liftedstruct.training",
     "retrieval_recall": "liftedstruct.neighbours",
     "train": "liftedstruct.training",
+    "tsne": "liftedstruct.projection",
 }
 
 

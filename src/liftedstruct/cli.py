@@ -304,7 +304,8 @@ class _Parser(ArgumentParser):
         command = self.prog.replace(" [options]", "")
         absent = re.search(r"arguments are required: (\w+)\.(\w+)", text)
         if absent:
-            command, text = f"{command} {absent[1]}", f"--{absent[2].replace('_', '-')} is required."
+            flag = absent[2] if absent[2] in COMMANDS[absent[1]].positional else f"--{absent[2].replace('_', '-')}"
+            command, text = f"{command} {absent[1]}", f"{flag} is required."
         print(f"{command}: {text} See '{command} --help'.", file=sys.stderr)
         sys.exit(2)
 

@@ -15,13 +15,14 @@ class Bar:
 
     Args:
         verb: what is being done, such as "prepare".
-        total: how many images there are.
+        total: how many images, or what else is counted, there are.
         done: how many of them were done before.
         wanted: whether to show anything.
+        unit: what is counted.
     """
 
-    def __init__(self, verb: str, total: int, done: int = 0, wanted: bool = True) -> None:
-        self.verb, self.total, self.first, self.done = verb, total, done, done
+    def __init__(self, verb: str, total: int, done: int = 0, wanted: bool = True, unit: str = "images") -> None:
+        self.verb, self.total, self.first, self.done, self.unit = verb, total, done, done, unit
         self.start = self.last = time.monotonic()
         self.rich: Progress | None = None
         self.plain = wanted
@@ -36,7 +37,7 @@ class Bar:
             columns = (
                 progress.BarColumn(),
                 progress.MofNCompleteColumn(),
-                progress.TextColumn("images, {task.fields[rate]:.0f}/s,"),
+                progress.TextColumn(unit + ", {task.fields[rate]:.0f}/s,"),
                 progress.TimeRemainingColumn(),
             )
             self.rich = progress.Progress(progress.TextColumn(verb), *columns, progress.TextColumn("left"), console=console)
@@ -46,7 +47,7 @@ class Bar:
         if self.rich:
             self.rich.start()
         if self.first and (self.plain or self.rich):
-            say(f"going on after {self.first:,} of {self.total:,} images")
+            say(f"going on after {self.first:,} of {self.total:,} {self.unit}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -77,7 +78,7 @@ class Bar:
     def _show_line(self) -> None:
         rate = self._rate()
         left = f", {(self.total - self.done) / rate:.0f} s left" if self.done < self.total else ""
-        say(f"{self.verb}: {self.done:,} of {self.total:,} images, {rate:.0f}/s{left}")
+        say(f"{self.verb}: {self.done:,} of {self.total:,} {self.unit}, {rate:.0f}/s{left}")
 
 
 def say(line: str) -> None:

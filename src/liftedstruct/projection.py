@@ -11,7 +11,6 @@ little noise, so that what is far apart begins far apart.
 """
 
 import math
-import time
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from liftedstruct.checks import Embeddings, as_embeddings, check_count, check_finite
 from liftedstruct.extras import require
 from liftedstruct.neighbours import nearest_neighbours
-from liftedstruct.progress import say
+from liftedstruct.progress import Bar, say
 
 __all__ = ["tsne"]
 
@@ -32,7 +31,7 @@ ALONE = 1_000  # up to so many, one thread is as fast as many, and far faster wh
 EARLY, LATE = 250, 500  # iterations with p_ij exaggerated, so that clusters find each other, and without
 START = 1e-4  # standard deviation of the first positions: t-SNE wants to begin small
 JITTER = 1e-2  # of that, so that equal embeddings do not start at one point, where no gradient would part them
-LINE_SECONDS, LINE_ITERATIONS = 5.0, 10
+EVERY = 10  # iterations between two looks at how far it is
 
 
 def tsne(embeddings: Embeddings, *, seed: int = 0, perplexity: float = 30.0, progress: bool = False) -> NDArray[np.float32]:
@@ -71,32 +70,17 @@ def tsne(embeddings: Embeddings, *, seed: int = 0, perplexity: float = 30.0, pro
     distances, indices = nearest_neighbours(X.numpy() / size, min(n - 1, int(3 * perplexity)))  #     2 x (n, k)
     nearest = library.nearest_neighbors.PrecomputedNeighbors(indices, distances)
     P = library.affinity.PerplexityBasedNN(perplexity=perplexity, n_jobs=threads, knn_index=nearest)
-    model = library.TSNE(
-        early_exaggeration_iter=EARLY,
-        n_iter=LATE,
-        negative_gradient_method="bh" if n <= BARNES_HUT else "fft",
-        n_jobs=threads,
-        callbacks=Lines() if progress else None,
-        callbacks_every_iters=LINE_ITERATIONS,
-    )
-    return np.ascontiguousarray(model.fit(affinities=P, initialization=_start(plane, seed)), dtype=np.float32)
-
-
-class Lines:
-    """A line every few seconds; openTSNE calls it every few iterations of both phases."""
-
-    def __init__(self) -> None:
-        self.done = 0
-        self.start = self.last = time.monotonic()
-
-    def __call__(self, iteration: int, error: float, embedding: Array) -> bool:
-        self.done += LINE_ITERATIONS
-        now, total = time.monotonic(), EARLY + LATE
-        if now - self.last > LINE_SECONDS or self.done == total:
-            self.last = now
-            left = (total - self.done) * (now - self.start) / self.done
-            say(f"t-SNE: {self.done:,} of {total:,} iterations" + (f", {left:.0f} s left" if left else ""))
-        return False  # do not stop
+    with Bar("t-SNE", EARLY + LATE, wanted=progress, unit="iterations") as bar:
+        model = library.TSNE(
+            early_exaggeration_iter=EARLY,
+            n_iter=LATE,
+            negative_gradient_method="bh" if n <= BARNES_HUT else "fft",
+            n_jobs=threads,
+            callbacks=lambda iteration, error, Y: bar.advance(EVERY),  # and None goes on
+            callbacks_every_iters=EVERY,
+        )
+        Y = model.fit(affinities=P, initialization=_start(plane, seed))  #                            (n, 2)
+    return np.ascontiguousarray(Y, dtype=np.float32)
 
 
 def _check_perplexity(perplexity: float) -> float:

@@ -1,56 +1,50 @@
-import unicodedata
+from pathlib import Path
 
+import matplotlib as mpl
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from matplotlib.font_manager import FontProperties, findfont
-from matplotlib.ft2font import FT2Font
+from PIL import Image
 
-from figures.looking import HOSTILE
-from liftedstruct.figures.canvas import drawing, new_figure, picture_bytes, plain_text
+from liftedstruct.figures.canvas import COLOURS, LOOK, colour_of, drawing, new_figure, picture_bytes, save_picture
+from liftedstruct.figures.ideas import batch_graph
 
 
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [
-        ("001.Black_footed_Albatross", "001.Black_footed_Albatross"),
-        ("$x$ & <b>", "$x$ & <b>"),
-        (" two\r\nlines\u2028and\u00a0a\ttab ", "two lines and a tab"),
-        ("e\u0301te\u0301", "été"),  # accents that make one character with their letter stay
-        ("z\u0351\u0352\u0353a\u0321\u0322l\u0489go", "zalgo"),  # and others do not pile up
-        ("鳥 🎉 bird", "□ □ bird"),
-        ("a\u202etxt.exe\u202c\u200b\u00ad", "atxt.exe"),  # what reverses or hides
-        ("lone \ud800 half", "lone □ half"),
-        ("null\x00bell\x07", "nullbell"),
-        ("שלום", "שלום"),
-        ("", ""),
-        ("\u200b\n", ""),
-        ("x" * 40, "x" * 40),
-        ("a" * 30 + "b" * 30, "a" * 20 + "…" + "b" * 19),
-    ],
-)
-def test_plain_text(text: str, plain: str) -> None:
-    assert plain_text(text) == plain
+@pytest.mark.parametrize("format", ["png", "svg", "pdf"])
+def test_a_figure_is_the_same_bytes_each_time(format: str) -> None:
+    figure = batch_graph()
+    first = picture_bytes(figure, format, dpi=60)
+    assert picture_bytes(figure, format, dpi=60) == first
+    assert picture_bytes(batch_graph(), format, dpi=60) == first
 
 
-@given(st.text(st.characters(), max_size=120), st.integers(1, 60))
-def test_plain_text_is_one_short_line_that_the_font_has(text: str, most: int) -> None:
-    plain = plain_text(text, most)
-    assert len(plain) <= most
-    assert plain == plain.strip()
-    for weight in ("normal", "bold"):
-        font = FT2Font(findfont(FontProperties(family="DejaVu Sans", weight=weight)))
-        assert all(font.get_char_index(ord(each)) for each in plain)
-    assert not any(unicodedata.category(each) in ("Cc", "Cf") for each in plain)
-    assert plain_text(plain, most) == plain
+def test_pixels_too(tmp_path: Path) -> None:
+    picture = Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
+    for kind in ("png", "pdf"):
+        assert picture_bytes(picture, kind) == picture_bytes(picture, kind)
+    read = Image.open(save_picture(picture, tmp_path / "a.png"))
+    assert np.array_equal(np.asarray(read), np.asarray(picture))
+    with pytest.raises(
+        ValueError, match=r"made of pixels and must be a \.png or \.pdf file, got \.svg\. Choose one of the two"
+    ):
+        save_picture(picture, tmp_path / "a.svg")
+    with pytest.raises(ValueError, match=r"the ending of a figure's file must be one of \.pdf, \.png, \.svg, got '\.jpg'"):
+        save_picture(picture, tmp_path / "a.jpg")
+    assert [each.name for each in tmp_path.iterdir()] == ["a.png"]
 
 
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
-def test_any_text_is_drawn_without_a_warning(kind: str) -> None:
-    every = [chr(code) for code in range(0x20, 0x20000, 37)]
-    texts = [*HOSTILE, *("".join(every[at : at + 40]) for at in range(0, len(every), 40))]
-    with drawing():
-        figure, (axes,) = new_figure(4, 4)
-        for number, text in enumerate(texts):
-            axes.text(0, number / len(texts), plain_text(text), weight="bold" if number % 2 else "normal")
-    assert picture_bytes(figure, kind, dpi=50)
+def test_the_settings_of_the_caller_are_left() -> None:
+    mpl.rcParams["font.size"] = 31.0
+    try:
+        with drawing():
+            assert mpl.rcParams["font.size"] == LOOK["font.size"]
+            figure, axes = new_figure(2, 1, columns=2)
+        assert mpl.rcParams["font.size"] == 31.0
+        assert (len(axes), figure.get_size_inches().tolist()) == (2, [2, 1])
+    finally:
+        mpl.rcdefaults()
+
+
+def test_colours() -> None:
+    assert len(set(COLOURS.values())) == 4
+    assert colour_of("triplet", 3) == COLOURS["triplet"]
+    assert colour_of("mine", 0) != colour_of("mine", 1)

@@ -1,4 +1,4 @@
-"""Arrays to pictures: curves, galleries, maps and the paper's own figures, in print quality. No file is read, no model loaded."""
+"""Arrays to pictures: curves, galleries, maps and the figures of the paper, in print quality. It reads no file and no model."""
 
 from liftedstruct.figures.canvas import save_picture
 from liftedstruct.figures.curves import recall_curves, score_figure, size_curves, training_curves

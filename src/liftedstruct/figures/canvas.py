@@ -1,10 +1,9 @@
 """How every figure looks, and how it becomes a file: PNG, SVG or PDF, the same bytes each time."""
 
 import io
-import unicodedata
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,18 @@ try:
     import matplotlib as mpl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.font_manager import FontProperties, findfont
-    from matplotlib.ft2font import FT2Font
 except ModuleNotFoundError:
     require("matplotlib", "figures")  # says what to install
     raise
 
 __all__ = [
     "COLOURS",
+    "FAINT",
     "FORMATS",
     "INK",
+    "LOOK",
     "NEGATIVE",
+    "OTHERS",
     "PAPER",
     "POSITIVE",
     "Picture",
@@ -36,7 +36,6 @@ __all__ = [
     "drawing",
     "new_figure",
     "picture_bytes",
-    "plain_text",
     "save_picture",
 ]
 
@@ -48,8 +47,6 @@ POSITIVE, NEGATIVE = "#0b7a53", "#c8381e"  # same class and other class; told ap
 # One colour for each method, the same in every figure; far apart also for colour-blind eyes and in grey.
 COLOURS = {"pool5": "#6b7280", "contrastive": "#d98a00", "triplet": "#3f8fd2", "lifted_struct": "#7a1fa2"}
 OTHERS = ("#00796b", "#b5446e", "#5a6b00", "#8b4a2b", "#2f4b9c", "#c2185b")  # of whatever else is drawn
-INVISIBLE = {"Cc", "Cf", "Me", "Mn"}  # Unicode's controls, direction marks, and accents that stack up without end
-BOX, DOTS = "□", "…"  # a character that our font lacks; what was left out
 LOOK: dict[str, Any] = {
     "font.family": ["DejaVu Sans"],  # comes with matplotlib, so a figure is the same everywhere
     "font.size": 9,
@@ -79,7 +76,8 @@ LOOK: dict[str, Any] = {
 @contextmanager
 def drawing() -> Iterator[None]:
     """Everything is drawn in here: our look, and the user's own settings untouched afterwards."""
-    with mpl.rc_context({**mpl.rcParamsDefault, **LOOK}):
+    settings: dict[Any, Any] = {**mpl.rcParamsDefault, **LOOK}
+    with mpl.rc_context(settings):
         yield
 
 
@@ -100,10 +98,15 @@ def picture_bytes(picture: Picture, format: str, dpi: int = 200) -> bytes:
     if isinstance(picture, Image.Image):
         if format == "svg":
             raise ValueError("this picture is made of pixels and must be a .png or .pdf file, got .svg. Choose one of the two.")
-        picture.save(stream, format.upper(), **({"resolution": dpi} if format == "pdf" else {"optimize": False}))
+        then = time.gmtime(0)  # no date would be that of now
+        dated = {"resolution": dpi, "creationDate": then, "modDate": then} if format == "pdf" else {}
+        picture.save(stream, format.upper(), **dated)
         return stream.getvalue()
     dates = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with drawing():
+        if picture.get_layout_engine() is not None:
+            picture.draw_without_rendering()
+            picture.set_layout_engine("none")  # it would move the axes a little each time
         picture.savefig(stream, format=format, dpi=dpi, metadata=dates[format])
     return stream.getvalue()
 
@@ -115,27 +118,3 @@ def save_picture(picture: Picture, path: str | Path, dpi: int = 200) -> Path:
     with replacing(path) as stream:
         stream.write(content)
     return path
-
-
-def plain_text(text: str, most: int = 40) -> str:
-    r"""Any text as one line that our font can draw, of at most so many characters; a longer one loses its middle.
-
-    A character that the font lacks becomes a box, and what is not seen or stacks up without end is left out. Right-to-left
-    text stays as it is: matplotlib puts it in order.
-
-    >>> plain_text("Black\tfooted\n Albatross"), plain_text("a rather long name of a species", most=15)
-    ('Black footed Albatross', 'a rathe…species')
-
-    """
-    spaced = "".join(" " if c.isspace() else c for c in unicodedata.normalize("NFC", text))
-    seen = "".join(c if ord(c) in _drawable() else BOX for c in spaced if unicodedata.category(c) not in INVISIBLE)
-    line = " ".join(seen.split())
-    tail = (most - 1) // 2
-    return line if len(line) <= most else line[: most - 1 - tail] + DOTS + line[len(line) - tail :]
-
-
-@cache
-def _drawable() -> frozenset[int]:
-    """The characters that our font has, plain and bold."""
-    plain, bold = (FT2Font(findfont(FontProperties(family="DejaVu Sans", weight=weight))) for weight in ("normal", "bold"))
-    return frozenset(plain.get_charmap()) & frozenset(bold.get_charmap())

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from liftedstruct.checks import pick
 from liftedstruct.evaluation import Estimate, Scores
-from liftedstruct.figures.canvas import COLOURS, FAINT, INK, OTHERS, PAPER, colour_of, drawing, new_figure, plain_text
+from liftedstruct.figures.canvas import COLOURS, FAINT, INK, OTHERS, PAPER, colour_of, drawing, new_figure
 from liftedstruct.figures.framing import DASHED, PERCENT, legend, log_axis, percents, say_so, ticks
+from liftedstruct.figures.lettering import shortened
 from liftedstruct.figures.published import Published
 
 __all__ = ["recall_curves", "score_figure", "size_curves", "training_curves"]
@@ -261,7 +262,7 @@ def _styles(methods: Iterable[str], published: Iterable[Published] = ()) -> dict
 
 def _label(name: str) -> str:
     """A name for a legend; matplotlib leaves out what begins with an underscore."""
-    text = plain_text(name, 32)
+    text = shortened(name, 32)
     return f" {text}" if text.startswith("_") or not text else text
 
 
@@ -297,7 +298,7 @@ def _notes(published: Iterable[Published]) -> list[Line2D]:
     return [
         Line2D([], [], color=FAINT, marker="|", ms=11, mew=1.6, ls="none", label="95 % interval"),
         *(
-            Line2D([], [], ls=dashes, label=plain_text(f"published: {source}, {trunk}, size {size}", 80), **look)
+            Line2D([], [], ls=dashes, label=shortened(f"published: {source}, {trunk}, size {size}", 80), **look)
             for (source, trunk, size), dashes in _dashes(published).items()
         ),
     ]

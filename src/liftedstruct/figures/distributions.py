@@ -12,8 +12,9 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from liftedstruct.checks import Embeddings, Labels, as_embeddings, as_labels, check_count, check_finite
-from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, PAPER, POSITIVE, drawing, new_figure, plain_text
+from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, PAPER, POSITIVE, drawing, new_figure
 from liftedstruct.figures.framing import DASHED, PERCENT, legend, say_so, ticks
+from liftedstruct.figures.lettering import shortened
 from liftedstruct.losses.microscope import Microscope
 from liftedstruct.neighbours.exact import blocks_of
 
@@ -248,7 +249,7 @@ def _draw_confusions(
     axes.barh(place, back, left=there, height=0.7, **look)
     for at, total in enumerate((there + back).tolist()):
         axes.text(total, at, f" {total:,}", va="center", fontsize=8)
-    names = [LEFT + ARROW.join(plain_text(class_names[number], LONGEST) for number in pair) for pair in shown]
+    names = [LEFT + ARROW.join(shortened(class_names[number], LONGEST) for number in pair) for pair in shown]
     axes.set_yticks(place, names, fontsize=8)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)

@@ -27,9 +27,7 @@ def scores(subjects: Sequence[Subject]) -> Figure:
                 f"runs must differ in method or size, got two of {subject.method} with {subject.size} numbers. Leave one out."
             )
         sizes[subject.size] = subject
-    found = {
-        method: {size: subject.scores for size, subject in sorted(sizes.items())} for method, sizes in by_method.items()
-    }
+    found = {method: {size: subject.scores for size, subject in sorted(sizes.items())} for method, sizes in by_method.items()}
     return score_figure(found, published_for(subjects[0].data))
 
 
@@ -63,7 +61,7 @@ def instructive(subject: Subject, *, count: int = 8, seed: int = 0) -> Figure:
 
 def map_of_images(subject: Subject, *, side: int = 4096) -> Image.Image:
     """Thumbnails of all images at their places on a t-SNE map."""
-    return thumbnail_map(subject.positions, subject.thumbnails, side=side, labels=subject.labels)
+    return thumbnail_map(subject.positions, subject.thumbnails, side=side, labels=subject.labels, progress=subject.progress)
 
 
 def histogram(subject: Subject, *, seed: int = 0) -> Figure:
@@ -81,25 +79,43 @@ def confusions(subject: Subject, *, count: int = 20) -> Figure:
     return confusion_figure(subject.labels, subject.nearest[1], subject.class_names, top=count)
 
 
+def batch_graph() -> Figure:
+    """A batch as a graph, and the edges that each of the three losses uses."""
+    return ideas.batch_graph()
+
+
+def networks() -> Figure:
+    """What goes through the network for each of the three losses."""
+    return ideas.network_layouts()
+
+
+def mining() -> Figure:
+    """The negatives that the two images of a positive pair find difficult."""
+    return ideas.mining()
+
+
+def failure_modes() -> Figure:
+    """Points of the plane on which contrastive and triplet losses go wrong, with the negative gradients as arrows."""
+    return ideas.failure_modes()
+
+
 def _gallery(kind: str, subject: Subject, count: int, seed: int) -> Figure:
     distances, neighbours = subject.nearest
-    queries = choose_queries(
-        kind, subject.labels, neighbours, distances, count=count, seed=seed, embeddings=subject.embeddings
-    )
+    queries = choose_queries(kind, subject.labels, neighbours, distances, count=count, seed=seed, embeddings=subject.embeddings)
     return gallery(queries, subject.thumbnails, subject.labels, subject.class_names)
 
 
 FIGURES: dict[str, Callable[..., Picture]] = {
-    "batch-graph": ideas.batch_graph,
+    "batch-graph": batch_graph,
     "confusions": confusions,
-    "failure-modes": ideas.failure_modes,
+    "failure-modes": failure_modes,
     "failures": failures,
     "histogram": histogram,
     "instructive": instructive,
     "map": map_of_images,
     "microscope": microscope,
-    "mining": ideas.mining,
-    "networks": ideas.network_layouts,
+    "mining": mining,
+    "networks": networks,
     "recall": recall,
     "scores": scores,
     "successes": successes,

@@ -9,21 +9,35 @@ from matplotlib.textpath import text_to_path
 
 from liftedstruct.figures.canvas import LOOK
 
-__all__ = ["fitted", "printable"]
+__all__ = ["fitted", "printable", "shortened"]
 
 BREAKS = " _-/"  # a line may end after one of these
-MISSING = "□"  # what stands for a character that the font does not have
+MISSING, DOTS = "□", "…"  # what stands for a character that the font does not have, and for what is left out
+INVISIBLE = {"Cc", "Cf", "Me", "Mn"}  # Unicode's controls, direction marks, and accents that stack up without end
 
 
 def printable(text: str) -> str:
     r"""The text on one line, in characters that the font of the figures has; each other one becomes a small box.
 
+    What is not seen, turns the text around or stacks up without end is left out. Right-to-left text stays as it is:
+    matplotlib puts it in order.
+
     >>> printable("two\nlines, 中文 and $x$")
     'two lines, □□ and $x$'
     """
-    known = _characters()
-    plain = "".join(" " if unicodedata.category(each) in ("Cc", "Zl", "Zp") else each for each in text)
-    return "".join(each if ord(each) in known else MISSING for each in " ".join(plain.split()))
+    spaced = "".join(" " if each.isspace() else each for each in unicodedata.normalize("NFC", text))
+    seen = (each for each in spaced if unicodedata.category(each) not in INVISIBLE)
+    return " ".join("".join(each if ord(each) in _characters() else MISSING for each in seen).split())
+
+
+def shortened(text: str, most: int = 40) -> str:
+    """The text, made printable, of at most so many characters; a longer one loses its middle.
+
+    >>> shortened("a rather long name of a species", most=15)
+    'a rathe…species'
+    """
+    line, tail = printable(text), (most - 1) // 2
+    return line if len(line) <= most else line[: most - 1 - tail] + DOTS + line[len(line) - tail :]
 
 
 def fitted(text: str, width: float, size: float, lines: int = 1) -> str:
@@ -58,13 +72,16 @@ def fitted(text: str, width: float, size: float, lines: int = 1) -> str:
         done.append(rest[: at or most].rstrip())
         rest = rest[at or most :].lstrip()
     if _width(rest, font) > width:
-        rest = rest[: fits("…")].rstrip(BREAKS) + "…"
+        rest = rest[: fits(DOTS)].rstrip(BREAKS) + DOTS
     return "\n".join((*done, rest))
 
 
 @cache
 def _characters() -> frozenset[int]:
-    return frozenset(get_font(findfont(FontProperties(family=LOOK["font.family"]))).get_charmap())
+    """Those that the font has, plain and bold."""
+    fonts = (FontProperties(family=LOOK["font.family"], weight=weight) for weight in ("normal", "bold"))
+    plain, bold = (frozenset(get_font(findfont(font)).get_charmap()) for font in fonts)
+    return plain & bold
 
 
 def _width(text: str, font: FontProperties) -> float:

@@ -27,7 +27,7 @@ from liftedstruct.progress import Bar
 
 __all__ = ["View", "map_html"]
 
-SCRIPTS = ("map_data.js", "map_picture.js", "map_names.js", "map_panel.js", "map.js")
+SCRIPTS = ("data", "camera", "picture", "names", "panel", "chosen", "input")  # map_*.js, then map.js
 SIDES = (96, 64, 48, 32)  # of thumbnails; whole blocks of 16 pixels, in which WebP works
 QUALITIES = (75, 60, 45, 30, 15)
 PIXELS = 140_000_000  # of all thumbnails: 48 x 48 for the 60,502 of Online Products, larger ones for smaller sets
@@ -111,7 +111,8 @@ def map_html(
         ],
     }
     data = _json(record)
-    parts = {"style": _resource("map.css"), "script": "\n".join(map(_resource, SCRIPTS))}
+    scripts = [*(f"map_{name}.js" for name in SCRIPTS), "map.js"]
+    parts = {"style": _resource("map.css"), "script": "\n".join(map(_resource, scripts))}
     page = Template(_resource("map.html"))
     frame = len((page.template + parts["style"] + parts["script"]).encode()) + 1000  # and a line about the sheets
     tags = 60 * -(-n // (SHEET // SIDES[0]) ** 2)  # one for each sheet

@@ -50,7 +50,9 @@ def figure_command(
 
     draw = pick(FIGURES, kind, "the kind of a figure")
     check_out("--out", out)
-    pick(FORMATS, out.suffix.lower(), "the ending of a figure's file")
+    format = pick(FORMATS, out.suffix.lower(), "the ending of a figure's file")
+    if format == "svg" and kind == "map":
+        raise ValueError(f"a map is made of pixels and must be a .png or .pdf file, got {out}. Choose one of the two.")
     check_count("dpi", dpi)
     given = {"count": count, "seed": seed, "side": side}
     options = _options(kind, draw, {name: value for name, value in given.items() if value is not None})

@@ -1,4 +1,4 @@
-"""Pictures as part of a page: figures as SVG that takes on the page's colours, photographs as text."""
+"""Pictures and names as part of a page: figures as SVG that takes on the page's colours, photographs as text."""
 
 import base64
 import io
@@ -6,15 +6,25 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 from PIL import Image
 
 from liftedstruct.figures.canvas import INK, PAPER, picture_bytes
 from liftedstruct.figures.thumbnails import Thumbnails
 
-__all__ = ["hue", "inline_svg", "photographs"]
+__all__ = ["breakable", "hue", "inline_svg", "photographs"]
 
 QUALITY = 80
+
+
+def breakable(name: str) -> Markup:
+    """A name as HTML, with leave to break a line after a sign that joins words.
+
+    >>> breakable("Cape_May <Warbler>")
+    Markup('Cape_<wbr>May &lt;Warbler&gt;')
+    """
+    return Markup(re.sub(r"([_/.-])", r"\1<wbr>", str(escape(name))))
 
 
 def hue(colour: str) -> str:
@@ -37,9 +47,9 @@ def inline_svg(figure: Figure, prefix: str) -> str:
     text = _with_own_names(text, prefix)
     text = re.sub(r"(?<=: )#[0-9a-f]{6}\b", _of_the_page, text)
     width, height = (float(size) for size in re.findall(r'\b(?:width|height)="([\d.]+)pt"', text)[:2])
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {width:g} {height:g}"'
-    style = f'style="--width: {width * 4 / 3:.0f}px" aria-hidden="true" focusable="false"'
-    return re.sub(r"^<svg[^>]*>", f"{head} {style}>", text, count=1)
+    head = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" aria-hidden="true"'
+    place = f'viewBox="0 0 {width:g} {height:g}" style="--width: {width * 4 / 3:.0f}px"'
+    return re.sub(r"^<svg[^>]*>", f"<svg {head} {place}>", text, count=1)
 
 
 def _with_own_names(text: str, prefix: str) -> str:

@@ -28,11 +28,10 @@ class Names {
     members.forEach((images, number) => {
       const some = images.filter((_, at) => at % Math.ceil(images.length / 400) === 0);
       const reach = 0.9 * FILL * Math.sqrt(images.length / n);
-      const around = (i) =>
-        some.filter((j) => Math.hypot(positions[2 * i] - positions[2 * j], positions[2 * i + 1] - positions[2 * j + 1]) < reach);
+      const far = (i, j) => Math.hypot(positions[2 * i] - positions[2 * j], positions[2 * i + 1] - positions[2 * j + 1]);
       let best = [];
       for (let at = 0; at < some.length; at += Math.ceil(some.length / 48)) {
-        const found = around(some[at]);
+        const found = some.filter((j) => far(some[at], j) < reach);
         if (found.length > best.length) best = found;
       }
       if (best.length < 3 || best.length < GATHERED * some.length) return;

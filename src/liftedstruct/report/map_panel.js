@@ -85,12 +85,12 @@ class Panel {
       for (const type of ["pointerleave", "blur"]) button.addEventListener(type, () => atlas.point(null));
       list.append(element("li", "", button));
     });
-    const heading = element("h3", "", view.k ? `Its ${counted(view.k, "nearest neighbour", "nearest neighbours")}` : "No neighbours");
+    const title = view.k ? `Its ${counted(view.k, "nearest neighbour", "nearest neighbours")}` : "No neighbours";
     const close = element("button", "close", "×");
     close.type = "button";
     close.setAttribute("aria-label", "Let go of the image");
     close.addEventListener("click", () => atlas.choose(null));
-    this.chosen.replaceChildren(element("div", "query", this.picture(i, 112), text, close), heading, list);
+    this.chosen.replaceChildren(element("div", "query", this.picture(i, 112), text, close), element("h3", "", title), list);
     this.nothing.hidden = true;
     this.chosen.hidden = false;
   }
@@ -98,9 +98,11 @@ class Panel {
   // The same in one line, for those who hear it.
   spoken(i) {
     const { atlas } = this;
-    const right = [...atlas.view.neighboursOf(i)].filter((j) => atlas.labels[j] === atlas.labels[i]).length;
-    const of = `${right} of ${counted(atlas.view.k, "neighbour", "neighbours")} right`;
-    return `Chosen: ${atlas.captions[i]}, class ${atlas.className(i)}; ${verdict(atlas.view.ranks[i], atlas.view.k)[1]}; ${of}.`;
+    const { view, labels } = atlas;
+    const right = [...view.neighboursOf(i)].filter((j) => labels[j] === labels[i]).length;
+    const [, said] = verdict(view.ranks[i], view.k);
+    const of = `${right} of ${counted(view.k, "neighbour", "neighbours")} right`;
+    return `Chosen: ${atlas.captions[i]}, class ${atlas.className(i)}; ${said}; ${of}.`;
   }
 }
 

@@ -91,14 +91,15 @@ class Scene {
   }
 
   recolour(style, mode, dark) {
-    const colour = (name) => rgb(style.getPropertyValue(name).trim());
+    const value = (name) => style.getPropertyValue(`--${name}`).trim();
+    const colour = (name) => rgb(value(name));
     const { labels, classes, n } = this.atlas;
     this.css = {};
-    for (const name of ["ground", "ink", "accent", "right", "wrong"]) this.css[name] = style.getPropertyValue(`--${name}`).trim();
-    this.ground = packed(colour("--ground"));
+    for (const name of ["ground", "ink", "accent", "right", "wrong"]) this.css[name] = value(name);
+    this.ground = packed(colour("ground"));
     this.crosses = mode === "outcome";
     const palette = this.crosses
-      ? [colour("--right"), colour("--wrong"), colour("--faint")]
+      ? [colour("right"), colour("wrong"), colour("faint")]
       : classes.map((_, number) => classColour(number, dark));
     this.names = palette.map(([red, green, blue]) => `rgb(${red} ${green} ${blue})`);
     this.palette = palette.map(packed);
@@ -187,7 +188,7 @@ class Scene {
 // One square of the map at one scale. The dots are there at once; thumbnails follow in the order of their sheets, so that few
 // sheets are in memory at a time and the order in which pictures lie on each other does not depend on which came first.
 class Tile {
-  constructor(scene, column, row, scale) {
+  constructor(scene, column, row, scale, dots) {
     const { view, slots } = scene.atlas;
     this.canvas = document.createElement("canvas");
     this.canvas.width = this.canvas.height = TILE;
@@ -195,7 +196,7 @@ class Tile {
     this.context.imageSmoothingQuality = "medium";
     Object.assign(this, { scene, left: column * TILE, top: row * TILE, scale, next: 0, order: [] });
     this.side = Math.round(scene.side(scale));
-    const big = scene.thumbnails(scale);
+    const big = !dots && scene.thumbnails(scale);
     const reach = (big ? this.side * 0.75 : scene.diameter(scale)) + 2;
     const [low, high] = [-reach / scale, (TILE + reach) / scale];
     const [x, y] = [this.left / scale, this.top / scale];
@@ -233,10 +234,10 @@ class Tile {
   }
 }
 
-// All tiles of one scale.
+// All tiles of one scale; if so wanted, of dots at any scale.
 class Layer {
-  constructor(scene, scale) {
-    Object.assign(this, { scene, scale, tiles: new Map() });
+  constructor(scene, scale, dots = false) {
+    Object.assign(this, { scene, scale, dots, tiles: new Map() });
   }
 
   // Columns and rows that a canvas of that size shows when its corner is at (left, top), in device pixels of this layer.
@@ -260,7 +261,7 @@ class Layer {
     for (const [column, row] of places) {
       const key = `${column},${row}`;
       let tile = this.tiles.get(key);
-      if (!tile && performance.now() < until) tile = new Tile(this.scene, column, row, this.scale);
+      if (!tile && performance.now() < until) tile = new Tile(this.scene, column, row, this.scale, this.dots);
       if (!tile) {
         done = false;
         hurry = true;

@@ -22,7 +22,7 @@ from liftedstruct.figures.published import Published, published_for
 from liftedstruct.progress import say
 from liftedstruct.report import words
 from liftedstruct.report.atlas import View, map_html
-from liftedstruct.report.inline import hue, inline_svg, photographs
+from liftedstruct.report.inline import breakable, hue, inline_svg, photographs
 from liftedstruct.report.sources import Run, read_runs
 
 __all__ = ["published_beside", "write_report"]
@@ -37,9 +37,15 @@ GALLERIES = {
 }
 MARKS = {"right": "same class", "wrong": "other class", "rest": "other class, when none of the query's is left"}
 IDEAS = {
-    "batch-graph": ("A batch as a graph", "Contrastive and triplet losses use some edges of a batch, the lifted loss all of them."),
+    "batch-graph": (
+        "A batch as a graph",
+        "Contrastive and triplet losses use some edges of a batch, the lifted loss all of them.",
+    ),
     "mining": ("Which negatives count", "Each positive pair is pushed by the difficult negatives of both its sides."),
-    "failure-modes": ("Where simpler losses go wrong", "The arrows are the negative gradients that the losses of this package have at these points."),
+    "failure-modes": (
+        "Where simpler losses go wrong",
+        "The arrows are the negative gradients that the losses of this package have at these points.",
+    ),
     "networks": ("The three networks", "What goes through the network for each of the losses."),
 }
 
@@ -100,7 +106,9 @@ def write_report(
     room = int(max_mb * MEGABYTE) - len(page) - 100
     if room <= 0:
         least = (int(max_mb * MEGABYTE) - room) / MEGABYTE
-        raise ValueError(f"max_mb must be above {least:.1f} for this page and some more for its map, got {max_mb:g}. Allow more.")
+        raise ValueError(
+            f"max_mb must be above {least:.1f} for this page and some more for its map, got {max_mb:g}. Allow more."
+        )
     if progress:
         say("report: the map")
     fragment = _map(found, room, max_mb, progress).encode("utf-8")
@@ -122,7 +130,7 @@ def _page(runs: Sequence[Run], title: str | None, mark: str, progress: bool) -> 
     if progress:
         say("report: galleries and figures")
     machine = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    machine.filters |= {"digits": "{:.3g}".format, "p": words.p_text, "percent": words.percent}
+    machine.filters |= {"breakable": breakable, "digits": "{:.3g}".format, "p": words.p_text, "percent": words.percent}
     text: str = machine.from_string(_resource("page.html.jinja")).render(
         title=title or f"{run.data or 'Embeddings'}, {run.found.part} images",
         headline=words.headline(run, other, against),
@@ -229,9 +237,7 @@ def _map(runs: Sequence[Run], room: int, max_mb: float, progress: bool) -> str:
     run = runs[0]
     views = [View(words.name_of(each), each.positions, each.nearest[1], each.nearest[0], each.scores.ranks) for each in runs]
     try:
-        return map_html(
-            views, run.labels, run.class_names, run.found.paths, run.thumbnails, max_bytes=room, progress=progress
-        )
+        return map_html(views, run.labels, run.class_names, run.found.paths, run.thumbnails, max_bytes=room, progress=progress)
     except ValueError as error:
         if "max_bytes" not in str(error):
             raise

@@ -164,7 +164,9 @@ def _embeddings_file(path: Path, config: TrainConfig | None) -> Path:
     if not (path / EMBEDDINGS).is_file():
         if config is None:
             raise ValueError(f"{path} must be the folder of a run, it has neither {CONFIG} nor {EMBEDDINGS}. Check the path.")
-        raise ValueError(f"{path} must hold {EMBEDDINGS}, there is none. Write it with: liftedstruct embed {path} {config.data}")
+        raise ValueError(
+            f"{path} must hold {EMBEDDINGS}, there is none. Write it with: liftedstruct embed {path} {config.data}"
+        )
     return path / EMBEDDINGS
 
 
@@ -199,7 +201,9 @@ def _doubts(folder: RunFolder, config: TrainConfig, file: Path, log: Sequence[Ma
         doubts.append(f"The training of {folder.path.name} is not finished: step {steps:,} of {config.steps:,}.")
     with contextlib.suppress(OSError):
         if (folder / EMBEDDER).stat().st_mtime > file.stat().st_mtime:
-            doubts.append(f"The embeddings of {folder.path.name} are older than its embedder. Embed again to show what it is now.")
+            doubts.append(
+                f"The embeddings of {folder.path.name} are older than its embedder. Embed again to show what it is now."
+            )
     return doubts
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "training_finding",
 ]
 
+LONGEST = 60  # characters of a run's name
 LEAST = 0.05  # a difference with a smaller p is called one
 PARTS = {  # of {} classes
     "test": "of {} classes that it has never seen",
@@ -51,8 +52,9 @@ class Row(NamedTuple):
 
 
 def name_of(run: Run) -> str:
-    """What to call a run in a sentence."""
-    return NAMES.get(run.name, run.name)
+    """What to call a run in a sentence; a very long name loses its end."""
+    name = NAMES.get(run.name, run.name)
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
 def percent(share: float) -> str:
@@ -115,7 +117,7 @@ def recall_finding(runs: Sequence[Run]) -> str:
     ends = []
     for run in runs:
         (k, low), (K, high) = min(run.scores.recall.items()), max(run.scores.recall.items())
-        more = f", {percent(high.value)} at K = {K:,}" if K > k else ""
+        more = f", {percent(high.value)} at K = {K:,}" if k < K else ""
         ends.append(f"{name_of(run)} {percent(low.value)} at K = {k:,}{more}")
     return f"The share of images that have one of their class among the K nearest: {'; '.join(ends)}."
 
@@ -131,7 +133,9 @@ def training_finding(runs: Sequence[Run]) -> str:
             parts.append(f"the loss went from {losses[0]:.3g} to {losses[-1]:.3g}")
         if recalls:
             best, step = max(recalls, key=lambda each: (each[0], -each[1]))
-            parts.append(f"Recall@1 on held-out training classes from {percent(recalls[0][0])} to {percent(best)} at step {step:,}")
+            parts.append(
+                f"Recall@1 on held-out training classes from {percent(recalls[0][0])} to {percent(best)} at step {step:,}"
+            )
         if parts:
             texts.append(f"{name_of(run)}: {', '.join(parts)}")
     return f"{'; '.join(texts)}." if texts else ""
