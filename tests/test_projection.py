@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from liftedstruct import projection
 from liftedstruct.neighbours import precision_at_1
 from liftedstruct.projection import tsne
 
