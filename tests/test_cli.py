@@ -310,6 +310,23 @@ def test_a_run_keeps_its_embeddings_and_scores(workplace: Path, tmp_path: Path, 
         assert "--out must be given, but for the embeddings of a run's folder. Pass --out FILE.npz." in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("absent", ["matplotlib", "jinja2"])
+def test_what_draws_may_be_absent(absent: str, workplace: Path, tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.modules["{absent}"] = sys.modules["markupsafe"] = None
+from liftedstruct.cli import main
+codes = main(["list", "losses"]), main(["report", {str(workplace / "run")!r}, "--out", {str(tmp_path / "report.html")!r}])
+print(*codes)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 1"
+    assert done.stderr == (
+        f"liftedstruct report: {absent} must be installed with all that it needs, {absent} is missing. "
+        "Run: pip install 'liftedstruct[figures]'\n"
+    )
+
+
 def test_report(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "report.html"
     runs = [str(workplace / "run"), str(workplace / "pool5.npz")]

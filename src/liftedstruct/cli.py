@@ -37,18 +37,18 @@ def list_registry(what: Literal["batches", "data", "figures", "fits", "losses", 
     Args:
         what: the kind of thing to list.
     """
-    if what == "figures":
-        from liftedstruct.figures import FIGURES as registry  # needs matplotlib
-    else:
-        registries: dict[str, Mapping[str, Any]] = {
-            "batches": BATCHES,
-            "data": READERS,
-            "fits": FITS,
-            "losses": LOSSES,
-            "trunks": TRUNKS,
-        }
-        registry = registries[what]
-    for name, entry in registry.items():
+    registries: dict[str, Mapping[str, Any]] = {
+        "batches": BATCHES,
+        "data": READERS,
+        "fits": FITS,
+        "losses": LOSSES,
+        "trunks": TRUNKS,
+    }
+    if what == "figures":  # which needs matplotlib
+        from liftedstruct.figures import FIGURES
+
+        registries["figures"] = FIGURES
+    for name, entry in registries[what].items():
         print(f"{name:<18} {(inspect.getdoc(entry) or '').splitlines()[0]}")
 
 

@@ -72,7 +72,8 @@ def write_run(folder: Path, packed: PackedImages, found: Embeddings | None = Non
     config = TrainConfig(data=str(packed.folder), out=str(folder), trunk="small", **{"steps": 20, "batch_size": 12} | settings)
     folder.mkdir()
     run = RunFolder(folder)
-    run.begin(config, {"images": len(packed.train), "torch": "2.0", "processor": "none"})
+    record = {"checksum": packed.checksum, "images": len(packed.train), "torch": "2.0", "processor": "none"}
+    run.begin(config, record)
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LOG))
     (folder / "embedder.safetensors").write_bytes(b"")
     if found is not None:

@@ -1,5 +1,6 @@
 import base64
 import io
+import itertools
 import re
 import shutil
 from dataclasses import replace
@@ -17,7 +18,7 @@ from liftedstruct.neighbours import nearest_neighbours
 from liftedstruct.packed import PackedImages
 from liftedstruct.report import words
 from liftedstruct.report.inline import inline_svg
-from liftedstruct.report.page import published_beside, write_report
+from liftedstruct.report.page import write_report
 from liftedstruct.report.sources import Run, read_runs
 from report.runs import NASTY, embeddings, squares, write_run
 
@@ -123,7 +124,7 @@ def test_it_can_be_read_without_eyes(page: Parsed) -> None:
 def test_headings_do_not_skip_a_level(page: Parsed) -> None:
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
 def test_the_headline_is_the_finding(page: Parsed, runs: list[Path]) -> None:
@@ -218,7 +219,7 @@ def test_images_that_are_gone(tmp_path: Path) -> None:
     shutil.rmtree(packed.folder)
     page = Parsed(write_report([run], tmp_path / "report.html", progress=False).read_text(encoding="utf-8"))
     assert f"The images are no longer in {packed.folder}" in " ".join(page.text_of("li"))
-    assert any("not been read by any evaluation that was noted" in text for text in page.text_of("p"))
+    assert any("How often these test classes were read cannot be told" in text for text in page.text_of("p"))
 
 
 def test_one_class(tmp_path: Path) -> None:
@@ -250,10 +251,14 @@ def test_published_figures_stand_beside_ours(packed: PackedImages, tmp_path: Pat
     assert "lifted structured 512-d, GoogLeNet; Rolínek et al., CVPR 2020" in heads
     assert any(head.startswith("Reported by others, with other trunks") for head in heads)
     assert "47.2" in page.text_of("td")
+    (recall,) = re.findall(r'id="figure-recall".*?</figure>', (tmp_path / "report.html").read_text(encoding="utf-8"), re.DOTALL)
     replace(cub, part="train").save(file)
-    assert not published_beside(read_runs([file], progress=False))
+    text = write_report([file], tmp_path / "train.html", progress=False).read_text(encoding="utf-8")
+    assert "Rolínek" not in text
+    (without,) = re.findall(r'id="figure-recall".*?</figure>', text, re.DOTALL)
+    assert recall.count("<path") > without.count("<path")  # neither in the table nor in the figure
     found.save(file)
-    assert not published_beside(read_runs([file], progress=False))
+    assert not read_runs([file], progress=False)[0].published
 
 
 def test_sizes_are_drawn_where_there_are_several(packed: PackedImages, tmp_path: Path) -> None:
@@ -277,6 +282,35 @@ def test_a_difference_that_chance_explains(runs: list[Path]) -> None:
     text = words.headline(good, replace(good, name="twin"), comparison).replace("\xa0", " ")
     recall = f"{100 * good.scores.recall[1].value:.1f} %"
     assert text.endswith(f"never seen; a difference to twin is not shown ({recall}, p = 1.00).")
+
+
+def test_what_is_said_of_other_data(packed: PackedImages, tmp_path: Path) -> None:
+    """Nobody has never seen, or was trained on, classes of data that it was not trained with."""
+    elsewhere = squares(tmp_path / "squares", classes=4)
+    folder = write_run(tmp_path / "run", packed, embeddings(elsewhere, spread=0.1))
+    (run,) = read_runs([folder / "embeddings.npz"], progress=False)  # the folder is found from its file too
+    assert run.config is not None
+    text = words.headline(run, None, None).replace("\xa0", " ")
+    assert text.endswith("100.0 % of 24 images of 4 classes of other data than it was trained on.")
+    alone = tmp_path / "alone.npz"
+    found = embeddings(packed)
+    replace(found, protocol={**found.protocol, "weights": "trained from random weights"}).save(alone)
+    untrained = tmp_path / "pool5.npz"
+    found.save(untrained)
+    one, two = read_runs([alone, untrained], progress=False)
+    assert (one.trained, two.trained) == (True, False)
+    assert words.headline(one, None, None).endswith("of 40 images of 10 classes.")
+
+
+def test_images_alone_in_their_class_are_nowhere_a_failure(tmp_path: Path) -> None:
+    packed = squares(tmp_path / "squares", classes=3, images=3)
+    found = embeddings(packed, spread=0.01)
+    few = replace(found, **{name: getattr(found, name)[:7] for name in ("embeddings", "labels", "paths", "rows")})
+    few.save(tmp_path / "few.npz")
+    (run,) = read_runs([tmp_path / "few.npz"], progress=False)
+    assert words.headline(run, None, None).replace("\xa0", " ").endswith("100.0 % of 6 images of 2 classes.")
+    assert "confusions" not in words.of_one(run)
+    assert "no confusions" in [text.get_text() for text in FIGURES["confusions"](run).axes[0].texts]
 
 
 def test_an_untrained_one_is_the_measure(runs: list[Path]) -> None:

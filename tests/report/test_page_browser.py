@@ -103,7 +103,7 @@ def test_wide_things_scroll_by_keys(new_page: Callable[..., Page], file: Path) -
 def test_to_a_screen_reader(browser_page: Page, file: Path) -> None:
     open_file(browser_page, file)
     for role in ("banner", "navigation", "main", "contentinfo"):
-        assert browser_page.get_by_role(role).count() == 1  # type: ignore[arg-type]
+        assert browser_page.get_by_role(role).count() == 1
     assert browser_page.get_by_role("img", name="Recall@K. The share of images that have one of their class").count() == 1
     table = browser_page.get_by_role("table", name="Scores in percent")
     expect(table.get_by_role("columnheader").first).to_have_text("Run")

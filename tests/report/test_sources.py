@@ -4,6 +4,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,7 +91,13 @@ def test_scores_beside_a_file(packed: PackedImages, tmp_path: Path, capsys: pyte
     embeddings(packed).save(file)
     (run,) = read_runs([file])
     assert run.scores.recall
-    assert not (tmp_path / "pool5.json").exists()  # only into the folder of a run is anything written unasked
+    before = run.readings
+    assert read_runs([file])[0].scores.recall == run.scores.recall
+    assert (tmp_path / "pool5.json").exists()  # so that the test classes are not read again
+    assert run.readings == before
+    (tmp_path / "pool5.json").write_text("{}")
+    assert read_runs([file])[0].scores.recall == run.scores.recall
+    assert (tmp_path / "pool5.json").read_text() == "{}"  # it is not ours
     evaluate_file(file, ks=(1, 3), clustering="none").save(tmp_path / "pool5.json")
     assert read_runs([file])[0].scores.nmi
     assert "lacks Recall@1 or the clusters of affinity propagation" in capsys.readouterr().err
@@ -100,6 +107,25 @@ def test_scores_beside_a_file(packed: PackedImages, tmp_path: Path, capsys: pyte
     expected = evaluate(run.embeddings, run.labels, ks=(1, 2, 3, 4, 8, 16, 32), seed=5)
     assert run.scores.recall == expected.recall  # the other K come out of the ranks
     assert run.readings == before
+
+
+def test_scores_with_other_settings_are_made_anew(
+    packed: PackedImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "pool5.npz"
+    embeddings(packed).save(file)
+    for settings in ({"singles": "miss"}, {"n_clusters": 3}):
+        evaluate_file(file, **settings).save(tmp_path / "pool5.json")
+        (run,) = read_runs([file])
+        assert run.scores.singles == "leave-out"
+        assert len(np.unique(run.scores.clusters["affinity"])) == len(np.unique(run.labels))
+        assert "pool5.json was made with other settings than those of a report" in capsys.readouterr().err
+
+
+def test_a_part_that_there_is_not(packed: PackedImages, tmp_path: Path) -> None:
+    embeddings(packed, part="weird").save(tmp_path / "a.npz")
+    with pytest.raises(ValueError, match=r"a\.npz must be of the part test, validation, train, all, got 'weird'"):
+        read_runs([tmp_path / "a.npz"])
 
 
 def test_doubts_are_said(packed: PackedImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +167,8 @@ def test_what_is_no_run(packed: PackedImages, tmp_path: Path) -> None:
     np.savez(tmp_path / "bare.npz", embeddings=found.embeddings, labels=found.labels)
     replace(found, labels=found.labels[:-1]).save(tmp_path / "short.npz")
     replace(found, labels=found.labels + 99).save(tmp_path / "beyond.npz")
-    np.savez(tmp_path / "objects.npz", **{name: np.array([None]) for name in Embeddings.__dataclass_fields__})
+    objects: dict[str, Any] = {name: np.array([None]) for name in Embeddings.__dataclass_fields__}
+    np.savez(tmp_path / "objects.npz", **objects)
     with pytest.raises(ValueError, match=r"runs must be at least one, got none\. Name the folder of a run, or an \.npz file"):
         read_runs([])
     for path, text in (

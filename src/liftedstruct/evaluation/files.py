@@ -18,6 +18,7 @@ from liftedstruct.evaluation.scores import Scores
 
 __all__ = [
     "EMBEDDINGS",
+    "READINGS",
     "READINGS_FILE",
     "SCORES",
     "belong",
@@ -31,7 +32,7 @@ __all__ = [
 EMBEDDINGS, SCORES = "embeddings.npz", "scores.json"  # their names in the folder of a run
 READINGS_FILE = "test-readings.jsonl"  # its name in the folder of a prepared data set
 KNOWN = ("embeddings", "labels", "protocol", "part", "data")
-READINGS, CHECKSUM = "readings of the test classes", "checksum of the embeddings"  # lines of the protocol
+READINGS, CHECKSUM = "readings of the test classes", "embeddings SHA-256"  # lines of the protocol
 LABELS_TOO = "Add the labels as an array 'labels', or name a file of them with --labels."
 
 
@@ -50,7 +51,7 @@ def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings
     arrays = _arrays(path)
     embeddings, y, protocol = _known(path, arrays, labels)
     scores = evaluate(embeddings, y, protocol={**protocol, CHECKSUM: _checksum(embeddings)}, **settings)
-    if str(arrays.get("part")) != "test" or "data" not in arrays:
+    if str(arrays.get("part")) not in ("test", "all") or "data" not in arrays:  # all of it has the test classes too
         return scores
     number = note_reading(Path(str(arrays["data"])), path, scores)
     return replace(scores, protocol={**scores.protocol, READINGS: number})
@@ -83,22 +84,24 @@ def note_reading(data: Path, path: Path, scores: Scores) -> str:
         "protocol": scores.protocol,
         "scores": {name: estimate.value for name, estimate in scores.measures.items()},
     }
-    file = data / READINGS_FILE
-    with file.open("a+", encoding="ascii") as stream:  # one write at the end of the file: two processes do not mix
-        stream.write(json.dumps(line) + "\n")
-        stream.flush()
-        stream.seek(0)
-        count = sum(1 for _ in stream)
+    try:
+        with (data / READINGS_FILE).open("a+", encoding="ascii") as stream:  # one write at its end: two processes do not mix
+            stream.write(json.dumps(line) + "\n")
+            stream.flush()
+            stream.seek(0)
+            count = sum(1 for _ in stream)
+    except OSError as error:  # the scores are not lost for that
+        return f"not noted, {data / READINGS_FILE} cannot be written: {error.strerror}"
     return f"{count:,} so far, this one included"
 
 
-def count_readings(data: Path) -> int:
-    """How often the test classes of a prepared data set were read, as far as was noted beside it."""
+def count_readings(data: Path) -> int | None:
+    """How often the test classes of a prepared data set were read, as far as was noted beside it; None if it is gone."""
     try:
         with (data / READINGS_FILE).open("rb") as stream:
             return sum(1 for _ in stream)
     except OSError:
-        return 0
+        return 0 if data.is_dir() else None
 
 
 def read_embeddings(
@@ -172,7 +175,7 @@ def _protocol(path: Path, arrays: dict[str, NDArray[np.generic]]) -> dict[str, s
 
 def _checksum(embeddings: NDArray[np.floating]) -> str:
     content = hashlib.sha256(f"{embeddings.dtype.str} {embeddings.shape} ".encode("ascii"))
-    content.update(np.ascontiguousarray(embeddings).reshape(-1).view(np.uint8))
+    content.update(np.ascontiguousarray(embeddings).reshape(-1).view(np.uint8).data)
     return content.hexdigest()[:16]
 
 

@@ -100,11 +100,12 @@ def picture_bytes(picture: Picture, format: str, dpi: int = 200) -> bytes:
             raise ValueError("this picture is made of pixels and must be a .png or .pdf file, got .svg. Choose one of the two.")
         then = time.gmtime(0)  # no date would be that of now
         dated = {"resolution": dpi, "creationDate": then, "modDate": then} if format == "pdf" else {}
-        picture.save(stream, format.upper(), **dated)
+        picture.save(stream, format.upper(), **(dated or {"dpi": (dpi, dpi)}))
         return stream.getvalue()
     dates = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with drawing():
         if picture.get_layout_engine() is not None:
+            picture.set_dpi(dpi)
             picture.draw_without_rendering()
             picture.set_layout_engine("none")  # it would move the axes a little each time
         picture.savefig(stream, format=format, dpi=dpi, metadata=dates[format])

@@ -104,6 +104,8 @@ def confusion_figure(
 ) -> Figure:
     """The pairs of classes that are confused most often: an image of one has its nearest neighbour in the other.
 
+    Images that are alone in their class are left out, they cannot be right.
+
     Args:
         labels: (n,), numbers into ``class_names``.
         neighbours: (n, k), rows of the nearest images, nearest first; the first of them counts.
@@ -113,14 +115,16 @@ def confusion_figure(
     """
     y, nearest = _check_neighbours(labels, neighbours, class_names)
     top = check_count("top", top)
-    wrong = y != y[nearest]
+    asked = np.bincount(y)[y] > 1
+    wrong = asked & (y != y[nearest])
     counts = Counter(zip(y[wrong].tolist(), y[nearest][wrong].tolist(), strict=True))
     pairs = {max((a, b), (b, a), key=lambda pair: (counts[pair], pair[1])): counts[a, b] + counts[b, a] for a, b in counts}
     shown = sorted(pairs, key=lambda pair: (-pairs[pair], pair))[:top]
     with drawing():
         figure, (axes,) = new_figure(8.8, 1.7 + 0.27 * max(len(shown), 3))
         title = (
-            f"{wrong.sum():,} of {len(y):,} images ({100 * wrong.mean():.1f} %) have their nearest neighbour in another class"
+            f"{wrong.sum():,} of {asked.sum():,} images ({100 * wrong.sum() / max(1, asked.sum()):.1f} %) have their nearest "
+            "neighbour in another class"
         )
         if shown:
             part = sum(pairs[pair] for pair in shown) / wrong.sum()

@@ -11,7 +11,6 @@ from liftedstruct.figures.curves import recall_curves, score_figure, training_cu
 from liftedstruct.figures.distributions import confusion_figure, distance_histogram, microscope_figure
 from liftedstruct.figures.galleries import choose_queries, gallery
 from liftedstruct.figures.maps import thumbnail_map
-from liftedstruct.figures.published import published_for
 from liftedstruct.figures.subject import Subject
 
 __all__ = ["FIGURES"]
@@ -28,12 +27,12 @@ def scores(subjects: Sequence[Subject]) -> Figure:
             )
         sizes[subject.size] = subject
     found = {method: {size: subject.scores for size, subject in sorted(sizes.items())} for method, sizes in by_method.items()}
-    return score_figure(found, published_for(subjects[0].data))
+    return score_figure(found, subjects[0].published)
 
 
 def recall(subjects: Sequence[Subject]) -> Figure:
     """Recall@K against K, a line for each run, with intervals."""
-    return recall_curves({subject.name: subject.scores for subject in subjects}, published_for(subjects[0].data))
+    return recall_curves({subject.name: subject.scores for subject in subjects}, subjects[0].published)
 
 
 def training(subjects: Sequence[Subject]) -> Figure:
@@ -54,9 +53,9 @@ def failures(subject: Subject, *, count: int = 8, seed: int = 0) -> Figure:
     return _gallery("failures", subject, count, seed)
 
 
-def instructive(subject: Subject, *, count: int = 8, seed: int = 0) -> Figure:
+def instructive(subject: Subject, *, count: int = 8) -> Figure:
     """The failures that teach most: far nearer to a wrong class than to their own."""
-    return _gallery("instructive", subject, count, seed)
+    return _gallery("instructive", subject, count)
 
 
 def map_of_images(subject: Subject, *, side: int = 4096) -> Image.Image:
@@ -99,7 +98,7 @@ def failure_modes() -> Figure:
     return ideas.failure_modes()
 
 
-def _gallery(kind: str, subject: Subject, count: int, seed: int) -> Figure:
+def _gallery(kind: str, subject: Subject, count: int, seed: int = 0) -> Figure:
     distances, neighbours = subject.nearest
     queries = choose_queries(kind, subject.labels, neighbours, distances, count=count, seed=seed, embeddings=subject.embeddings)
     return gallery(queries, subject.thumbnails, subject.labels, subject.class_names)

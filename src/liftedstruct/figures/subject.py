@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from liftedstruct.batches import BalancedBatches
 from liftedstruct.evaluation import Scores, evaluate
 from liftedstruct.figures.galleries import SHOWN
+from liftedstruct.figures.published import Published, published_for
 from liftedstruct.figures.thumbnails import Thumbnails, placeholders
 from liftedstruct.images.image_set import Indices
 from liftedstruct.losses import loss_microscope
@@ -35,6 +36,7 @@ class Subject:
     embeddings: NDArray[np.float32]  # (n, d)
     labels: Indices  # (n,), numbers into class_names
     class_names: tuple[str, ...]
+    part: str = "test"  # of the split
     thumbnails: Thumbnails = placeholders
     log: tuple[Mapping[str, Any], ...] = ()  # lines of log.jsonl
     margin: float = 1.0  # the paper's alpha
@@ -47,6 +49,11 @@ class Subject:
     def size(self) -> int:
         """d, of the embedding."""
         return int(self.embeddings.shape[1])
+
+    @property
+    def published(self) -> tuple[Published, ...]:
+        """What others report for the test images of this data; nothing if these are others."""
+        return published_for(self.data) if self.part == "test" else ()
 
     @cached_property
     def scores(self) -> Scores:

@@ -9,6 +9,8 @@ from liftedstruct.checks import check_count, check_out, pick
 
 __all__ = ["figure_command", "report_command"]
 
+MOST_DPI = 1200  # a figure of ten inches has 144 million pixels then
+
 
 def report_command(runs: list[Path], out: Path, max_mb: float = 80.0, title: str | None = None) -> None:
     """Turn runs into one page to look at: a single HTML file, with nothing to install and nothing to load.
@@ -50,10 +52,11 @@ def figure_command(
 
     draw = pick(FIGURES, kind, "the kind of a figure")
     check_out("--out", out)
-    format = pick(FORMATS, out.suffix.lower(), "the ending of a figure's file")
-    if format == "svg" and kind == "map":
+    ending = pick(FORMATS, out.suffix.lower(), "the ending of a figure's file")
+    if ending == "svg" and kind == "map":
         raise ValueError(f"a map is made of pixels and must be a .png or .pdf file, got {out}. Choose one of the two.")
-    check_count("dpi", dpi)
+    if check_count("--dpi", dpi) > MOST_DPI:
+        raise ValueError(f"--dpi must be at most {MOST_DPI:,}, got {dpi:,}. Save as .svg or .pdf to print larger.")
     given = {"count": count, "seed": seed, "side": side}
     options = _options(kind, draw, {name: value for name, value in given.items() if value is not None})
     picture = draw(*_subjects(kind, draw, runs), **options)

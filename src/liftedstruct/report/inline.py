@@ -3,15 +3,20 @@
 import base64
 import io
 import re
-from collections.abc import Sequence
 
 import numpy as np
-from markupsafe import Markup, escape
-from matplotlib.figure import Figure
 from PIL import Image
 
-from liftedstruct.figures.canvas import INK, PAPER, picture_bytes
-from liftedstruct.figures.thumbnails import Thumbnails
+from liftedstruct.extras import require
+from liftedstruct.figures.canvas import INK, PAPER, Picture, picture_bytes
+from liftedstruct.figures.thumbnails import Pixels, Thumbnails
+from liftedstruct.images.image_set import Indices
+
+try:
+    from markupsafe import Markup, escape
+except ModuleNotFoundError:
+    require("jinja2", "figures")  # which brings it; says what to install
+    raise
 
 __all__ = ["breakable", "hue", "inline_svg", "photographs"]
 
@@ -36,7 +41,7 @@ def hue(colour: str) -> str:
     return f"var(--hue-{colour[1:]}, {colour})"
 
 
-def inline_svg(figure: Figure, prefix: str) -> str:
+def inline_svg(figure: Picture, prefix: str) -> str:
     """A figure as an ``<svg>`` of a page: ink and ground are the page's, and its names are its own.
 
     Two figures may name their parts alike, and a page has one space of names, so each name gets a prefix.
@@ -70,13 +75,13 @@ def _of_the_page(found: re.Match[str]) -> str:
     return {INK: "currentColor", PAPER: "var(--figure, #ffffff)"}.get(found[0], hue(found[0]))
 
 
-def photographs(thumbnails: Thumbnails, rows: Sequence[int], side: int) -> dict[int, str]:
+def photographs(thumbnails: Thumbnails, rows: Indices, side: int) -> dict[int, str]:
     """Small pictures of these rows as ``data:`` addresses, each row once."""
-    wanted = np.unique(np.asarray(rows, dtype=np.int64))
+    wanted = np.unique(rows)
     return {int(row): _address(pixels) for row, pixels in zip(wanted, thumbnails(wanted, side), strict=True)}
 
 
-def _address(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> str:
+def _address(pixels: Pixels) -> str:
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "WEBP", quality=QUALITY, method=4)
     return f"data:image/webp;base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"

@@ -52,6 +52,15 @@ class Atlas {
     return this.classes[this.labels[i]];
   }
 
+  // What each neighbour of an image is: right, wrong, or rest, which is of another class when none of its own is left.
+  kindsOf(i) {
+    let left = this.sizes[this.labels[i]] - 1;
+    return Array.from(this.view.neighboursOf(i), (j) => {
+      if (this.labels[j] === this.labels[i]) left -= 1;
+      return this.labels[j] === this.labels[i] ? "right" : left > 0 ? "wrong" : "rest";
+    });
+  }
+
   // ---- what is seen -------------------------------------------------------------------------------------------------------
 
   resize() {

@@ -5,6 +5,7 @@ const CARD = 144; // of the picture on the card
 const SIGNS = {
   right: [[-0.45, 0.02, -0.1, 0.38, 0.48, -0.35]], // a tick, as lines in a circle of radius one
   wrong: [[-0.38, -0.38, 0.38, 0.38], [-0.38, 0.38, 0.38, -0.38]], // a cross
+  rest: [[-0.4, 0, 0.4, 0]], // a dash
 };
 
 class Chosen {
@@ -31,12 +32,13 @@ class Chosen {
   }
 
   paint() {
-    const { image, over, view, labels, scene } = this.atlas;
+    const { image, over, view, scene } = this.atlas;
     const { css } = scene;
     const side = this.side() * scene.ratio;
     if (image !== null) {
-      const kind = (j) => (labels[j] === labels[image] ? "right" : "wrong");
       const neighbours = [...view.neighboursOf(image)].reverse(); // the nearest on top
+      const kinds = new Map(this.atlas.kindsOf(image).map((kind, place) => [view.neighboursOf(image)[place], kind]));
+      const kind = (j) => kinds.get(j);
       for (const j of neighbours) {
         this.line(image, j, css.ground, 5, kind(j));
         this.line(image, j, css[kind(j)], 2, kind(j));

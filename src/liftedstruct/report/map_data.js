@@ -129,7 +129,11 @@ class Sheets {
 
   load(number) {
     const known = this.sheets.get(number);
-    if (known) return known.promise;
+    if (known) {
+      this.sheets.delete(number); // to the end: the least used go first
+      this.sheets.set(number, known);
+      return known.promise;
+    }
     const sheet = { bitmap: null, failed: false };
     const blob = new Blob([bytesOf(this.elements[number].textContent)], { type: "image/webp" });
     this.loading += 1;
@@ -161,7 +165,8 @@ class Sheets {
     const pixels = Math.round(width * Math.min(2, devicePixelRatio || 1));
     canvas.width = canvas.height = pixels;
     canvas.dataset.image = i;
-    const bitmap = await this.load(this.number(i));
+    let bitmap = await this.load(this.number(i));
+    while (bitmap && this.sheets.get(this.number(i))?.bitmap !== bitmap) bitmap = await this.load(this.number(i)); // it had to go
     if (!bitmap || canvas.dataset.image !== String(i)) return;
     const context = canvas.getContext("2d");
     context.imageSmoothingQuality = "high";

@@ -49,7 +49,7 @@ class Panel {
   }
 
   mark(kind) {
-    const sign = element("span", `mark ${kind}`, { right: "✓", wrong: "✗", alone: "○" }[kind]);
+    const sign = element("span", `mark ${kind}`, { right: "✓", wrong: "✗", rest: "–", alone: "○" }[kind]);
     sign.setAttribute("aria-hidden", "true");
     return sign;
   }
@@ -69,12 +69,13 @@ class Panel {
     text.append(element("p", `verdict ${kind}`, this.mark(kind), ` ${said}`));
     const list = element("ol");
     const distances = view.distancesOf(i);
+    const kinds = atlas.kindsOf(i);
     view.neighboursOf(i).forEach((j, place) => {
-      const right = atlas.labels[j] === atlas.labels[i];
-      const button = element("button", right ? "right" : "wrong", this.picture(j, 56));
+      const button = element("button", kinds[place], this.picture(j, 56));
       button.type = "button";
       button.dataset.image = j;
-      const said = element("span", "said", this.mark(right ? "right" : "wrong"), right ? " right" : " wrong");
+      const words = { right: " right", wrong: " wrong", rest: " other class, none of its own is left" };
+      const said = element("span", "said", this.mark(kinds[place]), words[kinds[place]]);
       const distance = element("span", "distance", `distance ${nearness(distances[place])}`);
       const line = element("span", "line", said, distance);
       const caption = element("bdi", "caption", atlas.captions[j]); // on one line, until it is the chosen one
@@ -98,10 +99,11 @@ class Panel {
   // The same in one line, for those who hear it.
   spoken(i) {
     const { atlas } = this;
-    const { view, labels } = atlas;
-    const right = [...view.neighboursOf(i)].filter((j) => labels[j] === labels[i]).length;
+    const { view } = atlas;
+    const kinds = atlas.kindsOf(i);
     const [, said] = verdict(view.ranks[i], view.k);
-    const of = `${right} of ${counted(view.k, "neighbour", "neighbours")} right`;
+    const right = kinds.filter((kind) => kind === "right").length;
+    const of = `${right} of ${counted(kinds.filter((kind) => kind !== "rest").length, "neighbour", "neighbours")} right`;
     return `Chosen: ${atlas.captions[i]}, class ${atlas.className(i)}; ${said}; ${of}.`;
   }
 }

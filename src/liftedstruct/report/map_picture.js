@@ -95,7 +95,7 @@ class Scene {
     const colour = (name) => rgb(value(name));
     const { labels, classes, n } = this.atlas;
     this.css = {};
-    for (const name of ["ground", "ink", "accent", "right", "wrong"]) this.css[name] = value(name);
+    for (const name of ["ground", "ink", "accent", "right", "wrong", "rest"]) this.css[name] = value(name);
     this.ground = packed(colour("ground"));
     this.crosses = mode === "outcome";
     const palette = this.crosses

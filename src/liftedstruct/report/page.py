@@ -18,14 +18,13 @@ from liftedstruct.figures import FIGURES
 from liftedstruct.figures.canvas import COLOURS, colour_of
 from liftedstruct.figures.curves import NAMES
 from liftedstruct.figures.galleries import Queries, choose_queries
-from liftedstruct.figures.published import Published, published_for
 from liftedstruct.progress import say
 from liftedstruct.report import words
 from liftedstruct.report.atlas import View, map_html
 from liftedstruct.report.inline import breakable, hue, inline_svg, photographs
 from liftedstruct.report.sources import Run, read_runs
 
-__all__ = ["published_beside", "write_report"]
+__all__ = ["write_report"]
 
 MEGABYTE = 1_000_000
 SIDE = 144  # pixels of a picture in a gallery, shown at half of that or a little more
@@ -73,7 +72,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Queries and what was found for each, the query first, then the nearest; last the nearest right one, if it is not among them."""
+    """Queries, each with its nearest images and, where none of these is right, the nearest right one."""
 
     name: str
     title: str
@@ -105,7 +104,7 @@ def write_report(
     page = _page(found, title, mark, progress).encode("utf-8", "backslashreplace")
     room = int(max_mb * MEGABYTE) - len(page) - 100
     if room <= 0:
-        least = (int(max_mb * MEGABYTE) - room) / MEGABYTE
+        least = math.ceil(10 * (int(max_mb * MEGABYTE) - room) / MEGABYTE) / 10
         raise ValueError(
             f"max_mb must be above {least:.1f} for this page and some more for its map, got {max_mb:g}. Allow more."
         )
@@ -132,7 +131,7 @@ def _page(runs: Sequence[Run], title: str | None, mark: str, progress: bool) -> 
     machine = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     machine.filters |= {"breakable": breakable, "digits": "{:.3g}".format, "p": words.p_text, "percent": words.percent}
     text: str = machine.from_string(_resource("page.html.jinja")).render(
-        title=title or f"{run.data or 'Embeddings'}, {run.found.part} images",
+        title=title or f"{run.data or 'Embeddings'}, {run.part} images",
         headline=words.headline(run, other, against),
         lead=words.lead(runs),
         warnings=list(dict.fromkeys(warning for each in runs for warning in each.warnings)),
@@ -146,7 +145,7 @@ def _page(runs: Sequence[Run], title: str | None, mark: str, progress: bool) -> 
         least=words.LEAST,
         measures=_measures(scores.values()),
         comparisons=list(zip(rest, comparisons, strict=True)),
-        published=published_beside(runs),
+        published=runs[0].published,
         galleries=[_gallery(kind, run) for kind in GALLERIES],
         figures=_figures(runs, run),
         ideas=_ideas(),
@@ -171,14 +170,9 @@ def _measures(scores: Collection[Scores]) -> list[str]:
 
 
 def _hues(runs: Sequence[Run]) -> dict[Run, str]:
-    """The colour of each run, the same as in the figures."""
+    """The colour of each run, the same as in the figures that show it by its name."""
     others = [run for run in runs if run.name not in COLOURS]
     return {run: hue(colour_of(run.name, others.index(run) if run in others else 0)) for run in runs}
-
-
-def published_beside(runs: Sequence[Run]) -> list[Published]:
-    """What others report for the data of these runs, if they are of its test images; others cannot be compared."""
-    return list(published_for(runs[0].data)) if runs[0].found.part == "test" else []
 
 
 def _gallery(kind: str, run: Run) -> Gallery:
@@ -200,10 +194,8 @@ def _gallery_rows(queries: Queries, run: Run) -> list[tuple[Found, list[Found], 
 
     rows = []
     for q, query in enumerate(queries.rows.tolist()):
-        near = []
-        for k, row in enumerate(queries.neighbours[q].tolist()):
-            wrong = "wrong" if queries.right[q, :k].sum() < queries.mates[q] else "rest"
-            near.append(found(row, "right" if queries.right[q, k] else wrong, float(queries.distances[q, k]), k + 1))
+        lists = zip(queries.neighbours[q].tolist(), queries.marks[q].tolist(), queries.distances[q].tolist(), strict=True)
+        near = [found(row, mark, distance, k) for k, (row, mark, distance) in enumerate(lists, start=1)]
         mate, rank = int(queries.nearest_right[q]), int(queries.right_ranks[q])
         last = found(mate, "right", float(queries.right_distances[q]), rank) if rank > len(near) else None
         rows.append((found(query, "query"), near, last))

@@ -1,6 +1,7 @@
 """Runs as a report finds them on the disk: embeddings, settings, log and scores, read and checked before anything is drawn."""
 
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,10 +21,12 @@ from liftedstruct.neighbours.ranks import SINGLES
 from liftedstruct.packed import PackedImages
 from liftedstruct.progress import say
 from liftedstruct.training import TrainConfig
+from liftedstruct.training.loop import TRAINED
 from liftedstruct.training.run_folder import CONFIG, RunFolder
 
 __all__ = ["Run", "read_runs"]
 
+PARTS = ("test", "validation", "train", "all")
 KS_OF = {ONLINE_PRODUCTS.name: (1, 10, 100, 1000)}  # as its papers have it
 
 
@@ -39,8 +42,13 @@ class Run(Subject):
 
     @property
     def trained(self) -> bool:
-        """Whether it was trained here, as far as the files tell."""
-        return self.config is not None
+        """Whether it was trained for this, as far as the files tell."""
+        return self.config is not None or str(self.found.protocol.get("weights", "")).startswith(TRAINED)
+
+    @property
+    def at_home(self) -> bool:
+        """Whether the images are of the data that it was trained on; of embeddings by themselves nobody can tell."""
+        return self.config is not None and self.record.get("checksum") == self.found.protocol.get("checksum")
 
     @property
     def steps(self) -> int:
@@ -58,8 +66,8 @@ class Run(Subject):
         return seconds / 60
 
     @property
-    def readings(self) -> int:
-        """How often the test classes of its data were read."""
+    def readings(self) -> int | None:
+        """How often the test classes of its data were read; None if the data is gone."""
         return count_readings(Path(self.found.data))
 
     @cached_property
@@ -71,10 +79,19 @@ class Run(Subject):
             return self._at_every_k(kept)
         self._say(f"Recall@K and clusters of {len(self):,} images")
         scores = evaluate_file(self.file, ks=self.ks, progress=self.progress)
-        if self.trained:
-            with contextlib.suppress(OSError):  # a run on a disk that is only for reading
+        if self._may_keep():
+            with contextlib.suppress(OSError):  # a disk that is only for reading
                 scores.save(self.scores_file)
         return scores
+
+    def _may_keep(self) -> bool:
+        """Whether scores may be written beside the embeddings: there are none yet, or other ones of ours."""
+        if not self.scores_file.exists():
+            return True
+        with contextlib.suppress(ValueError, OSError):
+            Scores.load(self.scores_file)
+            return True
+        return False
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -100,12 +117,22 @@ class Run(Subject):
         except ValueError as error:
             self._say(f"evaluated anew: {error}")
             return None
-        complete = 1 in scores.recall and "affinity" in scores.clusters
-        if complete and belong(scores, self.embeddings, self.labels):
+        if not belong(scores, self.embeddings, self.labels):
+            why = "is of other embeddings"
+        elif 1 not in scores.recall or "affinity" not in scores.clusters:
+            why = "lacks Recall@1 or the clusters of affinity propagation"
+        elif scores.singles != "leave-out" or not self._clusters_for_classes(scores):
+            why = "was made with other settings than those of a report"
+        else:
             return scores
-        why = "is of other embeddings" if complete else "lacks Recall@1 or the clusters of affinity propagation"
         self._say(f"evaluated anew: {self.scores_file} {why}")
         return None
+
+    def _clusters_for_classes(self, scores: Scores) -> bool:
+        """Whether as many clusters were asked for as there are classes; the number itself may come out a little different."""
+        asked = re.search(r"\(([\d,]+) asked", scores.protocol.get("clusters, affinity", ""))
+        wanted = int(asked[1].replace(",", "")) if asked else len(np.unique(scores.clusters["affinity"]))
+        return wanted == len(np.unique(self.labels))
 
 
 def read_runs(paths: Sequence[str | Path], progress: bool = True) -> list[Run]:
@@ -127,6 +154,8 @@ def read_runs(paths: Sequence[str | Path], progress: bool = True) -> list[Run]:
 
 
 def _read(path: Path, progress: bool) -> Run:
+    if path.name == EMBEDDINGS and path.with_name(CONFIG).is_file():
+        path = path.parent  # of a run
     folder = RunFolder(path)
     config = folder.config() if (path / CONFIG).is_file() else None
     file = _embeddings_file(path, config)
@@ -140,6 +169,7 @@ def _read(path: Path, progress: bool) -> Run:
         name="",
         method=_method(path, config),
         data=str(found.protocol.get("data", "")),
+        part=found.part,
         embeddings=found.embeddings,
         labels=found.labels,
         class_names=found.class_names,
@@ -176,6 +206,8 @@ def _check_whole(file: Path, found: Embeddings) -> None:
     whole = X.ndim == 2 and X.dtype.kind == "f" and y.dtype.kind in "iu" and y.shape == (len(X),) == found.rows.shape
     if not whole or not n == len(found.paths) or (n and not 0 <= y.min() <= y.max() < len(found.class_names)):
         raise ValueError(f"{file} must have one label, row and path for each embedding, it does not. Write it anew with embed.")
+    if found.part not in PARTS:
+        raise ValueError(f"{file} must be of the part {', '.join(PARTS)}, got {found.part!r}. Write it anew with embed.")
     if n < 2:
         raise ValueError(f"{file} must have two images or more, got {n}. Embed another part.")
 
@@ -237,9 +269,13 @@ def _check_same_images(first: Run, other: Run) -> None:
 def _names(runs: Sequence[Run]) -> list[str]:
     """What to call each run: its method; with its size, then its folder, where that is not enough; at last a number."""
     names = [run.method for run in runs]
-    for more in (lambda run: f"{run.method}, {run.size}-d", lambda run: _folder(run)):
+    for more in (_method_and_size, _folder):
         names = [more(run) if names.count(name) > 1 else name for run, name in zip(runs, names, strict=True)]
     return [f"{name} ({names[:at].count(name) + 1})" if names.count(name) > 1 else name for at, name in enumerate(names)]
+
+
+def _method_and_size(run: Run) -> str:
+    return f"{run.method}, {run.size}-d"
 
 
 def _folder(run: Run) -> str:

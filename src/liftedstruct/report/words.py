@@ -10,6 +10,7 @@ import torch
 
 from liftedstruct import __version__
 from liftedstruct.evaluation import Comparison, Difference, Scores
+from liftedstruct.evaluation.files import READINGS
 from liftedstruct.figures.canvas import COLOURS
 from liftedstruct.figures.curves import NAMES
 from liftedstruct.report.sources import Run
@@ -82,11 +83,15 @@ def chosen(runs: Sequence[Run]) -> tuple[Run, Run | None]:
 def headline(run: Run, other: Run | None, comparison: Comparison | None) -> str:
     """What was found, in a sentence."""
     scores = run.scores
-    asked = int((scores.ranks > 0).sum()) if scores.singles == "leave-out" else len(run)
-    classes = f"{len(np.unique(run.labels)):,}"
-    of = PARTS[run.found.part].format(classes) if run.trained else f"of {classes} classes"
+    asked = scores.ranks > 0  # the others are alone in their class
+    classes = f"{len(np.unique(run.labels[asked])):,}"
+    of = f"of {classes} classes"
+    if run.at_home:
+        of = PARTS[run.part].format(classes)
+    elif run.config is not None:
+        of += " of other data than it was trained on"
     name = name_of(run).capitalize() if run.name in COLOURS else name_of(run)
-    found = f"{name} finds the right class first for {percent(scores.recall[1].value)} of {asked:,} images {of}"
+    found = f"{name} finds the right class first for {percent(scores.recall[1].value)} of {asked.sum():,} images {of}"
     if other is None or comparison is None:
         return f"{found}."
     difference = comparison.differences["Recall@1"]
@@ -103,10 +108,12 @@ def lead(runs: Sequence[Run]) -> str:
     """What is on the page."""
     first = runs[0]
     many = "One run" if len(runs) == 1 else f"{len(runs):,} runs, each"
-    part = {"all": "training and test"}.get(first.found.part, first.found.part)
+    part = {"all": "training and test"}.get(first.part, first.part)
     text = f"{many} on the {len(first):,} {part} images of {first.data or 'a data set without a name'}."
-    if first.found.part != "test":
+    if first.part != "test":
         return text
+    if first.readings is None:
+        return f"{text} How often these test classes were read cannot be told, the data is no longer there."
     times = {0: "not been read by any evaluation that was noted", 1: "been read once"}
     read = times.get(first.readings, f"been read {first.readings:,} times")
     return f"{text} These test classes have {read} so far; whoever reads them often ends up choosing by them."
@@ -168,8 +175,8 @@ def _distances(run: Run) -> str:
 
 def _confusions(run: Run) -> str:
     """The most frequent confusion, in words; empty if there is none."""
-    nearest = run.labels[run.nearest[1][:, 0]]
-    wrong = nearest != run.labels
+    nearest, asked = run.labels[run.nearest[1][:, 0]], run.scores.ranks > 0  # an image alone in its class cannot be right
+    wrong = asked & (nearest != run.labels)
     if not wrong.any():
         return ""
     both = np.sort(np.stack((run.labels[wrong], nearest[wrong])), axis=0)  #                          (2, w)
@@ -177,26 +184,27 @@ def _confusions(run: Run) -> str:
     one, two = (run.class_names[label] for label in pairs[:, counts.argmax()])
     times = f"{counts.max():,} times" if counts.max() > 1 else "once"
     return (
-        f"For {wrong.sum():,} of {len(run):,} images the nearest one is of another class; the pair that is mixed up most often "
-        f"is {one} and {two}, {times}."
+        f"For {wrong.sum():,} of {asked.sum():,} images the nearest one is of another class; the pair that is mixed up most "
+        f"often is {one} and {two}, {times}."
     )
 
 
 def _microscope(run: Run) -> str:
     seen = run.microscope()
+    n, active = len(seen.pairs), f"{100 * seen.active_share:.0f} %"
     return (
-        f"A batch of {2 * len(seen.pairs):,} of these images, two of each class: {100 * seen.active_share:.0f} % of the positive "
-        f"pairs are active, positives are {seen.positive_distance:.3g} apart on average and negatives {seen.negative_distance:.3g}, "
-        f"and {seen.effective_negatives.mean().item():.3g} negatives share the push of an image. The loss is {seen.loss:.3g}; "
-        f"if all embeddings were one point it would be {seen.collapsed_loss:.3g}."
+        f"The lifted loss on {2 * n:,} of these images, two of each of {n:,} classes: {active} of the "
+        f"positive pairs are active, positives are {seen.positive_distance:.3g} apart on average and negatives "
+        f"{seen.negative_distance:.3g}, and {seen.effective_negatives.mean().item():.3g} negatives share the push of an image. "
+        f"Its value is {seen.loss:.3g}; if all embeddings were one point it would be {seen.collapsed_loss:.3g}."
     )
 
 
 def protocol(runs: Sequence[Run]) -> list[Row]:
     """How everything was made, line by line."""
     rows = [Row(label, tuple(line(run) for run in runs)) for label, line in LINES.items()]
-    for label in _evaluation_lines([run.scores for run in runs]):
-        rows.append(Row(label.capitalize(), tuple(run.scores.protocol.get(label, "") for run in runs)))
+    lines = _evaluation_lines([run.scores for run in runs])
+    rows += [Row(line.capitalize(), tuple(run.scores.protocol.get(line, "") for run in runs)) for line in lines]
     now = f"liftedstruct {__version__}, Python {platform.python_version()}, torch {torch.__version__}, NumPy {np.__version__}"
     rows.append(Row("This page", (f"{now}; {_time(datetime.now(UTC).timestamp())}",) * len(runs)))
     return [row for row in rows if any(row.texts)]
@@ -207,7 +215,7 @@ def _evaluation_lines(scores: Sequence[Scores]) -> list[str]:
     lines: dict[str, None] = {}
     for each in scores:
         names = list(each.protocol)
-        lines |= dict.fromkeys(names[names.index("classes") + 1 :])
+        lines |= dict.fromkeys(name for name in names[names.index("classes") + 1 :] if name != READINGS)
     return list(lines)
 
 
@@ -217,7 +225,9 @@ def _of(run: Run, key: str) -> str:
 
 
 def _trained_with(run: Run) -> str:
-    return f"{run.method}, margin {run.config.margin:g}" if run.config else "not trained here"
+    if run.config is not None:
+        return f"{run.method}, margin {run.config.margin:g}"
+    return "trained, the file does not say how" if run.trained else "not trained"
 
 
 def _trunk(run: Run) -> str:
@@ -259,7 +269,7 @@ LINES: dict[str, Callable[[Run], str]] = {
     "Run": lambda run: str(run.file.parent if run.config else run.file),
     "Trained with": _trained_with,
     "Trunk": _trunk,
-    "Weights at the start": lambda run: _of(run, "weights"),
+    "Weights": lambda run: _of(run, "weights"),
     "Numbers in an embedding": lambda run: f"{run.size:,}",
     "Normalised to length 1": lambda run: "yes" if run.found.protocol.get("normalised") else "no",
     "Crop": lambda run: f"centre, {_of(run, 'crop')} px",
@@ -268,7 +278,7 @@ LINES: dict[str, Callable[[Run], str]] = {
     "Training": _training,
     "Seed": lambda run: str(run.config.seed) if run.config else "",
     "torch, processor": _machine,
-    "Data": lambda run: f"{run.data}, {run.found.part} part, {run.found.data}",
+    "Data": lambda run: f"{run.data}, {run.part} part, {run.found.data}",
     "Images": _images,
     "Checksum of the data": lambda run: _of(run, "checksum")[:16],
     "Embedded": lambda run: _time(run.file.stat().st_mtime),

@@ -31,7 +31,7 @@ from liftedstruct.training.reporting import Progress, look
 from liftedstruct.training.run_folder import RunFolder
 from liftedstruct.training.sources import Ahead, Batch, Features, Pixels, Source, difficult_neighbours, make_batches, split
 
-__all__ = ["WEIGHTS", "Training"]
+__all__ = ["TRAINED", "WEIGHTS", "Training"]
 
 WEIGHTS, DROPOUT, SAMPLE = 5, 6, 7  # last words of seeds, after those of sources.py
 TRAINED = "trained from "  # before the name of the weights that a trunk started from
