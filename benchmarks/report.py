@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from liftedstruct import projection
 from liftedstruct.embedder import Embeddings
 from liftedstruct.figures import subject
 from liftedstruct.packed import PackedImages, prepare
@@ -98,7 +99,7 @@ def write_run(packed: PackedImages, n: int, file: Path, seed: int) -> Path:
 def make(table: Table, runs: list[Path], path: Path, max_mb: float) -> None:
     """Write the page; how long it took and how large it is."""
     before, mapping = status_bytes("VmRSS"), 0.0
-    real = subject.tsne
+    real = projection.tsne
 
     def timed(*arguments: Any, **settings: Any) -> Any:
         nonlocal mapping
@@ -107,7 +108,7 @@ def make(table: Table, runs: list[Path], path: Path, max_mb: float) -> None:
         mapping += time.perf_counter() - begin
         return positions
 
-    subject.tsne = timed
+    vars(subject)["tsne"] = timed
     taken, size, peak = seconds(lambda: write_report(runs, path, max_mb=max_mb)), path.stat().st_size, status_bytes("VmHWM")
     table.say(f"{taken - mapping:8.1f} s to make the report, beyond t-SNE, which took {mapping:.1f} s")
     table.say(f"{size / 1e6:8.1f} MB")

@@ -226,7 +226,7 @@ def test_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (
             ["list", "loses"],
-            "liftedstruct list: what must be one of 'batches', 'data', 'figures', 'fits', 'losses', 'trunks', got 'loses'. See",
+            "liftedstruct list: what must be one of 'batches', 'data', 'figures', 'fits', 'losses', 'presets', 'trunks',",
         ),
         (["nothing"], "liftedstruct: argument subcommand: invalid choice: 'nothing'"),
         (["demo", "--steps", "many"], "liftedstruct demo: --steps must be a whole number, got 'many'. See 'liftedstruct demo"),
@@ -284,7 +284,7 @@ def test_train_embed_evaluate(workplace: Path, tmp_path: Path, capsys: pytest.Ca
     assert "--dim must be 0 or that of the embedder, 8, got 7" in capsys.readouterr().err
     assert main(["embed", "smal", prepared, "--out", out]) == 1
     assert "Did you mean 'small'?" in capsys.readouterr().err
-    before = count_readings(workplace / "prepared")
+    before = count_readings(workplace / "prepared") or 0
     assert main(["evaluate", out, "--clustering", "none"]) == 0
     assert f"{before + 1} so far, this one included" in capsys.readouterr().out
     assert len((workplace / "prepared" / "test-readings.jsonl").read_text().splitlines()) == before + 1

@@ -26,12 +26,13 @@ from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.progress import say
 from liftedstruct.report.command import figure_command, report_command
 from liftedstruct.training.command import train_command
+from liftedstruct.training.presets import PRESETS
 from liftedstruct.trunks import TRUNKS
 
 __all__ = ["COMMANDS", "main"]
 
 
-def list_registry(what: Literal["batches", "data", "figures", "fits", "losses", "trunks"]) -> None:
+def list_registry(what: Literal["batches", "data", "figures", "fits", "losses", "presets", "trunks"]) -> None:
     """List what there is to choose from.
 
     Args:
@@ -48,6 +49,10 @@ def list_registry(what: Literal["batches", "data", "figures", "fits", "losses", 
         from liftedstruct.figures import FIGURES
 
         registries["figures"] = FIGURES
+    if what == "presets":
+        for name, settings in PRESETS.items():
+            print(f"{name:<18} {', '.join(f'{key} {settings[key]}' for key in ('trunk', 'loss', 'dim', 'optimizer', 'steps'))}")
+        return
     for name, entry in registries[what].items():
         print(f"{name:<18} {(inspect.getdoc(entry) or '').splitlines()[0]}")
 
@@ -329,7 +334,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if config.debug:
             raise
         known = isinstance(error, ValueError | OSError)
-        text = " ".join(str(error).split()) if known else f"{type(error).__name__}: {error} (run with --debug to see where)"
+        kind = "" if known else f"{type(error).__name__}: "
+        where = "" if known else f" (to see where: liftedstruct --debug {config.subcommand} ...)"
+        text = kind + " ".join(str(error).split()) + where
         say(f"liftedstruct {config.subcommand}: {text}")
         return command.failed
     return result if isinstance(result, int) else 0
@@ -354,6 +361,8 @@ def _parser() -> ArgumentParser:
                 sub.add_argument(argument, type=parameter.annotation, default=parameter.default, nargs="?", help=text)
             elif parameter.annotation is bool:
                 sub.add_argument(flag, action="store_true", help=text)
+            elif parameter.annotation == bool | None:  # the flag alone means true
+                sub.add_argument(flag, type=parameter.annotation, default=parameter.default, nargs="?", const=True, help=text)
             elif parameter.default is parameter.empty:
                 sub.add_argument(flag, type=parameter.annotation, required=True, help=text)
             else:

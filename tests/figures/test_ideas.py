@@ -319,7 +319,11 @@ def test_arrows_are_the_gradients() -> None:
     """What stands in the drawing, against autograd called here."""
     X = fail.POINTS
     y = torch.arange(9) // 3
-    losses = ((contrastive_loss, [0, 3], 1), (triplet_loss, [0, 1, 3], 2), (lifted_struct_loss, list(range(9)), 3))
+    losses: tuple[tuple[Callable[..., Tensor], list[int], int], ...] = (
+        (contrastive_loss, [0, 3], 1),
+        (triplet_loss, [0, 1, 3], 2),
+        (lifted_struct_loss, list(range(9)), 3),
+    )
     for ax, (loss, rows, positives) in zip(failure_modes().axes, losses, strict=True):
         points = X[rows].clone().requires_grad_()
         (gradient,) = torch.autograd.grad(loss(points, y[rows]), points)

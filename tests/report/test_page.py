@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from liftedstruct.evaluation import compare
@@ -310,7 +311,9 @@ def test_images_alone_in_their_class_are_nowhere_a_failure(tmp_path: Path) -> No
     (run,) = read_runs([tmp_path / "few.npz"], progress=False)
     assert words.headline(run, None, None).replace("\xa0", " ").endswith("100.0 % of 6 images of 2 classes.")
     assert "confusions" not in words.of_one(run)
-    assert "no confusions" in [text.get_text() for text in FIGURES["confusions"](run).axes[0].texts]
+    figure = FIGURES["confusions"](run)
+    assert isinstance(figure, Figure)
+    assert "no confusions" in [text.get_text() for text in figure.axes[0].texts]
 
 
 def test_an_untrained_one_is_the_measure(runs: list[Path]) -> None:

@@ -62,7 +62,7 @@ def test_every_run_has_a_name_of_its_own(packed: PackedImages, tmp_path: Path) -
 def test_scores_are_read_if_they_are_theirs(packed: PackedImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_run(tmp_path / "run", packed, embeddings(packed))
     (run,) = read_runs([folder])
-    before = run.readings
+    before = run.readings or 0
     first = run.scores
     assert run.readings == before + 1
     assert (folder / "scores.json").is_file()
