@@ -19,6 +19,7 @@ from liftedstruct.figures import FIGURES
 from liftedstruct.images import READERS
 from liftedstruct.losses import LOSSES
 from liftedstruct.packed import PackedImages
+from liftedstruct.training import PRESETS
 from liftedstruct.trunks import TRUNKS
 
 TINY = shlex.split("--trunk small --weights random --freeze 0 --steps 3 --crop 48 --batch-size 16 --dim 8")
@@ -43,7 +44,15 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("what", "registry"),
-    [("losses", LOSSES), ("batches", BATCHES), ("data", READERS), ("figures", FIGURES), ("fits", FITS), ("trunks", TRUNKS)],
+    [
+        ("losses", LOSSES),
+        ("batches", BATCHES),
+        ("data", READERS),
+        ("figures", FIGURES),
+        ("fits", FITS),
+        ("presets", PRESETS),
+        ("trunks", TRUNKS),
+    ],
 )
 def test_list(what: str, registry: dict[str, type], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", what]) == 0
