@@ -1,12 +1,13 @@
 # make demo    set up, then the main job
 # make test    set up, then all tests
 # make check   format, lint, types, tests: what has to hold before a commit
+# make docs    set up, then the documentation site, into build/site
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format clean
+.PHONY: demo test check docs format clean
 
 demo: $(VENV)/installed
 	$(BIN)/liftedstruct demo
@@ -20,12 +21,15 @@ check: $(VENV)/installed-dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
+docs: $(VENV)/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 format: $(VENV)/installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) build
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "liftedstruct needs Python 3.11 or newer: make PYTHON=python3.11 ...")'

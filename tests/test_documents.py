@@ -1,22 +1,71 @@
 """What the documents say is true: their code runs, their commands exist, their examples do what they promise."""
 
+import contextlib
 import importlib.util
 import inspect
+import io
 import re
+import shlex
+import warnings
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import pytest
+import torch
+import yaml
 from PIL import Image
 
 from liftedstruct.cli import COMMANDS, Command, main
+from liftedstruct.training.presets import PRESETS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+PAGES = {page.name: page.read_text() for page in sorted((ROOT / "docs").glob("*.md"))}
+
+# A block with such a title takes minutes or more. Here its commands keep their flags, but get few images and few steps.
+LONG = "; tested on few images, for few steps"
+TINY = {"CUB_200_2011.tgz": "photos/"}
+FEW = {"train": "--trunk small --weights random --batch-size 8 --steps 2 --crop 32 --freeze 0 --threads 1"}
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+class Block(NamedTuple):
+    language: str
+    title: str
+    text: str
+
+
+def blocks(document: str, *languages: str) -> list[Block]:
+    found = re.findall(r'^```(\w*)(?: title="([^"]*)")?\n(.*?)^```$', document, flags=re.DOTALL | re.MULTILINE)
+    return [block for block in map(Block._make, found) if block.language in languages]
+
+
+def run(document: str, folder: Path) -> str:
+    """All that the code and the commands of a document print, run in order, in a folder."""
+    names: dict[str, object] = {"__name__": "document"}
+    printed = io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+        for block in blocks(document, "python", "console"):
+            if block.language == "python":
+                exec(re.sub(r"^--8<--\n(.*)\n--8<--$", lambda found: (ROOT / found[1]).read_text(), block.text.rstrip()), names)
+            for line in block.text.splitlines() if block.language == "console" else ():
+                run_command(line, block.title.endswith(LONG))
+    return printed.getvalue()
+
+
+def run_command(line: str, long: bool) -> None:
+    program, first, *rest = shlex.split(line, comments=True)
+    expected = int(found[1]) if (found := re.search(r"# exit code (\d)$", line)) else 0
+    if program == "liftedstruct" and long:
+        rest = [TINY.get(word, word) for word in rest] + FEW.get(first, "").split()
+    if program == "liftedstruct":
+        assert main([first, *rest]) == expected, line
+    elif program == "python":
+        assert (ROOT / first).is_file(), line
+    elif program == "make":
+        assert first in re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE), line
+    else:
+        assert program == "pip", line
 
 
 def flags_of(command: Command) -> set[str]:
@@ -32,34 +81,78 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def test_code_and_commands_of_the_readme_run_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    found = re.findall(r"```(python|console)\n(.*?)```", README, flags=re.DOTALL)
-    commands = [line for language, block in found if language == "console" for line in block.splitlines()]
-    assert sum(line.startswith("liftedstruct ") for line in commands) >= 4
-    assert len(blocks("python")) >= 4
-    for language, block in found:
-        if language == "python":
-            exec(block, names)
-        for line in block.splitlines() if language == "console" else ():
-            if line.startswith("liftedstruct "):
-                assert main(line.split()[1:]) == 0, line
-    printed = capsys.readouterr().out
+def test_code_and_commands_of_the_readme_run_in_order(tmp_path: Path) -> None:
+    assert len(blocks(README, "python")) >= 4
+    assert sum(block.text.count("liftedstruct ") for block in blocks(README, "console")) >= 4
+    printed = run(README, tmp_path)
     assert "effective rank" in printed
-    shown = re.findall(r"```\n((?:Recall|NMI|F1).*?)```", README, flags=re.DOTALL)
+    shown = blocks(README, "")
     assert shown
-    assert all(block in printed for block in shown)
+    assert all(block.text in printed for block in shown)
+
+
+class Tour(NamedTuple):
+    folder: Path
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def tour(tmp_path_factory: pytest.TempPathFactory) -> Tour:
+    """The first page, in whose folder the others go on."""
+    folder = tmp_path_factory.mktemp("tour")
+    return Tour(folder, run(PAGES["index.md"], folder))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_code_and_commands_of_the_pages_run_in_order(name: str, tour: Tour) -> None:
+    page = PAGES[name]
+    assert page.count("\n```") == 2 * len(blocks(page, "python", "console", "text"))  # none is overlooked
+    printed = tour.printed if name == "index.md" else run(page, tour.folder)
+    for block in blocks(page, "text"):
+        assert block.text in printed
 
 
 def test_commands_of_the_readme_are_the_commands() -> None:
     assert set(re.findall(r"`liftedstruct (\w+)", README)) == set(COMMANDS)
-    flags = set(re.findall(r"(--[a-z][a-z-]+)", README)) - {"--constraint", "--help"}
+
+
+@pytest.mark.parametrize("name", ["README.md", *PAGES])
+def test_commands_and_flags_exist(name: str) -> None:
+    document = {"README.md": README, **PAGES}[name]
+    assert set(re.findall(r"`liftedstruct (\w+)", document)) <= set(COMMANDS)
+    flags = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", document)) - {"--constraint", "--help"}
     assert flags <= {flag for command in COMMANDS.values() for flag in flags_of(command)}
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    assert {line.split()[1] for block in blocks("console") for line in block.splitlines() if line.startswith("make")} <= targets
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_page_on_the_protocol_has_the_presets(preset: str) -> None:
+    section = PAGES["protocol.md"].split(f"## The preset `{preset}`\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \| (.+) \|$", section, flags=re.MULTILINE)
+    assert {setting: yaml.safe_load(value) for setting, value, _ in rows} == PRESETS[preset]
+
+
+@pytest.mark.parametrize("name", ["speed.md", "scaling.md"])
+def test_tables_have_the_numbers_of_the_benchmarks(name: str) -> None:
+    file, numbers = "", 0
+    for line in PAGES[name].splitlines():
+        if found := re.search(r"`benchmarks/results/(\w+)\.txt`", line):
+            file = found[1]
+        files = re.findall(r"`(\w+)\.txt`", line) or [file]
+        if not line.startswith("|") or line.startswith("|---") or not files[0]:
+            continue
+        results = "".join((ROOT / "benchmarks" / "results" / f"{each}.txt").read_text() for each in files)
+        cells = line.strip("|").split("|")[1:] if files == [file] else [line.strip("|").split("|")[-1]]
+        for number in (number for cell in cells for number in re.findall(r"\d[\d,.]*\d|\d", cell)):
+            assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d]|\.\d)", results), (line, number)
+            numbers += 1
+    assert numbers >= 6
+
+
+def test_the_page_on_pictures_has_every_figure() -> None:
+    from liftedstruct.figures import FIGURES
+
+    rows = re.findall(r"^\| (`[a-z-]+`.*?) \| (?:runs|a run|nothing) \|", PAGES["pictures.md"], flags=re.MULTILINE)
+    assert sorted(re.findall(r"`([a-z-]+)`", " ".join(rows))) == sorted(FIGURES)
 
 
 def test_contact_sheet(tmp_path: Path) -> None:
@@ -70,6 +163,52 @@ def test_contact_sheet(tmp_path: Path) -> None:
 
 def test_own_loop() -> None:
     before, after = load(ROOT / "examples" / "own_loop.py").main()
-    assert f"{before:.0%}".replace("%", " %") in README
-    assert f"of {after:.0%}".replace("%", " %") in README
+    for document in (README, PAGES["own-loop.md"]):
+        assert f"{before:.0%}".replace("%", " %") in document
+        assert f"of {after:.0%}".replace("%", " %") in document
     assert before < 0.1 < 0.99 < after
+
+
+def test_lightning_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("lightning"):
+        warnings.simplefilter("ignore")  # Lightning's own
+        assert load(ROOT / "examples" / "lightning_loop.py").main() > 0.99
+        return
+    example = load(ROOT / "examples" / "lightning_loop.py")
+    with pytest.raises(SystemExit, match=r"not installed\. Run: pip install lightning$"):
+        example.main()
+
+    class Logged(example.LiftedModule):  # type: ignore[misc, name-defined]
+        """With a log of its own, and in the loop below what Lightning calls, in its order."""
+
+        global_step = 0
+
+        def log(self, name: str, value: float, **_: object) -> None:
+            logged[name] = float(value)
+
+    logged: dict[str, float] = {}
+    monkeypatch.setattr(example, "LiftedModule", Logged)
+    module, training, validation = example.make_data()
+    optimizer = module.configure_optimizers()
+    recalls = []
+    for _, batch in zip(range(121), training, strict=False):
+        if module.global_step in (0, 120):
+            with torch.no_grad():
+                for number, seen in enumerate(validation):
+                    module.validation_step(seen, number)
+                module.on_validation_epoch_end()
+            recalls.append(logged["recall@1"])
+        optimizer.zero_grad()
+        module.training_step(batch, module.global_step).backward()
+        optimizer.step()
+        module.global_step += 1
+    assert recalls[0] < 0.5
+    assert recalls[1] > 0.95
+    assert logged["loss"] < 1
+
+    checkpoint: dict[str, object] = {}
+    module.on_save_checkpoint(checkpoint)
+    again, _, _ = example.make_data()
+    again.on_load_checkpoint(checkpoint)
+    assert again.batches.step == 121
+    assert next(again.batches).tolist() == module.batches.batch(121).tolist()

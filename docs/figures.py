@@ -1,0 +1,48 @@
+"""All pictures of the documentation, made anew by the package itself; nothing here is drawn or chosen by hand.
+
+python docs/figures.py [FOLDER]
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+from liftedstruct.cli import main as liftedstruct
+
+__all__ = ["IDEAS", "draw_ideas", "draw_products"]
+
+FOLDER = Path(__file__).parent / "figures"
+IDEAS = ("batch-graph", "failure-modes", "mining", "networks")
+
+
+def draw_ideas(folder: Path) -> None:
+    """The paper's ideas, as SVG."""
+    for kind in IDEAS:
+        run(f"figure {kind} --out {folder / kind}.svg")
+
+
+def draw_products(folder: Path, classes: int = 80, trunk: str = "efficientnet_lite0") -> None:
+    """Rendered products by the pooled features of a trunk that has never seen one: instructive failures, and the map."""
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        run(f"prepare products:{classes} --out {work / 'data'} --size 256")
+        run(f"embed {trunk} {work / 'data'} --out {work / 'pool5.npz'}")
+        for kind, option in (("instructive", "--count 4"), ("map", "--side 1200")):
+            run(f"figure {kind} {work / 'pool5.npz'} --out {work / kind}.png --dpi 120 {option}")
+            with Image.open(work / f"{kind}.png") as picture:
+                picture.convert("RGB").save(folder / f"{kind}.jpg", quality=85)
+
+
+def run(command: str) -> None:
+    """One command of the package, which must succeed."""
+    if liftedstruct(command.split()):
+        raise SystemExit(f"liftedstruct {command} failed")
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    target.mkdir(parents=True, exist_ok=True)
+    draw_ideas(target)
+    draw_products(target)

@@ -1,0 +1,88 @@
+"""The loss in a Lightning module, on feature vectors as in own_loop.py: Lightning has the loop, we the batches and the measure.
+
+pip install lightning
+python examples/lightning_loop.py
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import liftedstruct as ls
+from liftedstruct.batches import BalancedBatches
+
+try:
+    from lightning import LightningModule, Trainer, seed_everything
+except ModuleNotFoundError:  # the module is an nn.Module all the same, and anybody may call its steps
+    LightningModule, Trainer = nn.Module, None
+
+
+class LiftedModule(LightningModule):  # type: ignore[misc]
+    """Training by the lifted structured loss, validation by Recall@1 over **all** images of the validation classes."""
+
+    def __init__(self, network: nn.Module, batches: BalancedBatches, lr: float = 1e-2) -> None:
+        super().__init__()
+        self.network, self.batches, self.lr = network, batches, lr
+        self.loss = ls.LiftedStructLoss(margin=1.0)
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def training_step(self, batch: list[Tensor], number: int) -> Tensor:
+        X, y = batch
+        value: Tensor = self.loss(self.network(X), y)
+        self.log("loss", value.detach(), prog_bar=True)
+        return value
+
+    def validation_step(self, batch: list[Tensor], number: int) -> None:
+        X, y = batch
+        self.seen.append((self.network(X), y))
+
+    def on_validation_epoch_end(self) -> None:
+        embeddings, labels = (torch.cat(parts) for parts in zip(*self.seen, strict=True))
+        self.seen.clear()
+        self.log("recall@1", ls.precision_at_1(embeddings, labels), prog_bar=True)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.network.parameters(), lr=self.lr)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:  # the loader takes batches ahead: count those used
+        checkpoint["batches"] = self.batches.state_dict(step=self.global_step)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.batches.load_state_dict(checkpoint["batches"])
+
+
+def make_data() -> tuple[LiftedModule, DataLoader[Any], DataLoader[Any]]:
+    """100 classes to learn from and 100 others to validate on; 16 directions tell classes apart, 16 louder ones do not."""
+    torch.manual_seed(0)
+    y = torch.arange(200).repeat_interleave(8)
+    what, how = torch.randn(200, 16)[y] + 0.3 * torch.randn(1600, 16), 3 * torch.randn(1600, 16)
+    X = torch.cat((what, how), dim=1) @ torch.linalg.qr(torch.randn(64, 32))[0].T
+    train, others = y < 100, y >= 100
+    batches = BalancedBatches(y[train], classes=32, images=4, seed=0)
+    module = LiftedModule(nn.Linear(64, 16), batches)
+    training = DataLoader(TensorDataset(X[train], y[train]), batch_sampler=batches)  # type: ignore[arg-type]  # arrays do
+    return module, training, DataLoader(TensorDataset(X[others], y[others]), batch_size=256)
+
+
+def main(steps: int = 300) -> float:
+    if Trainer is None:
+        raise SystemExit("examples/lightning_loop.py needs Lightning, which is not installed. Run: pip install lightning")
+    seed_everything(0)
+    module, training, validation = make_data()
+    trainer = Trainer(
+        max_steps=steps,
+        limit_train_batches=module.batches.steps_per_epoch,  # an epoch
+        check_val_every_n_epoch=20,
+        use_distributed_sampler=False,  # our batches are composed; Lightning would shuffle them apart
+        logger=False,
+        enable_checkpointing=False,
+    )
+    trainer.fit(module, training, validation)
+    trainer.validate(module, validation, verbose=False)
+    return float(trainer.callback_metrics["recall@1"])
+
+
+if __name__ == "__main__":
+    print(f"nearest neighbour of the same class, on classes never seen: {main():.1%}")
