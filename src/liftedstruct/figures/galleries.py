@@ -17,7 +17,7 @@ from liftedstruct.figures.thumbnails import Pixels, Thumbnails, pictures_of
 from liftedstruct.images.image_set import Indices
 from liftedstruct.neighbours import nearest_neighbours
 
-__all__ = ["RULES", "SHOWN", "Queries", "choose_queries", "gallery"]
+__all__ = ["MARKS", "RULES", "SHOWN", "Queries", "choose_queries", "gallery"]
 
 Distances = NDArray[np.floating]
 

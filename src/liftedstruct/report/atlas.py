@@ -25,7 +25,7 @@ from liftedstruct.figures.thumbnails import Pixels, Thumbnails
 from liftedstruct.images.image_set import Indices
 from liftedstruct.progress import Bar
 
-__all__ = ["View", "map_html"]
+__all__ = ["NoRoomError", "View", "map_html"]
 
 SCRIPTS = ("data", "camera", "picture", "names", "panel", "chosen", "input")  # map_*.js, then map.js
 SIDES = (96, 64, 48, 32)  # of thumbnails; whole blocks of 16 pixels, in which WebP works
@@ -35,6 +35,10 @@ SHEET = 768  # pixels a side, at most
 SAMPLES = 4  # sheets that the size of all is guessed from
 APART = 16  # images at one place are put apart, by this part of the mean distance between images
 GOLDEN = np.pi * (3 - 5**0.5)  # the angle of a sunflower's seeds
+
+
+class NoRoomError(ValueError):
+    """Even the least map does not fit."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +221,7 @@ def _sheets_within(room: int, order: Indices, thumbnails: Thumbnails, progress: 
                     sheets = Sheets(side, quality, _encoded(order, side, quality, thumbnails, bar))
                 if sheets.size <= room:
                     return sheets
-    raise ValueError(
+    raise NoRoomError(
         f"max_bytes must be about {most - room + guess:,} or more for a map of {len(order):,} images, got {most:,}. "
         "Allow more, or show fewer images."
     )

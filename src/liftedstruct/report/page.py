@@ -17,10 +17,10 @@ from liftedstruct.extras import require
 from liftedstruct.figures import FIGURES
 from liftedstruct.figures.canvas import COLOURS, colour_of
 from liftedstruct.figures.curves import NAMES
-from liftedstruct.figures.galleries import Queries, choose_queries
+from liftedstruct.figures.galleries import MARKS, Queries, choose_queries
 from liftedstruct.progress import say
 from liftedstruct.report import words
-from liftedstruct.report.atlas import View, map_html
+from liftedstruct.report.atlas import NoRoomError, View, map_html
 from liftedstruct.report.inline import breakable, hue, inline_svg, photographs
 from liftedstruct.report.sources import Run, read_runs
 
@@ -34,7 +34,6 @@ GALLERIES = {
     "failures": "Where it fails",
     "instructive": "The most instructive failures",
 }
-MARKS = {"right": "same class", "wrong": "other class", "rest": "other class, when none of the query's is left"}
 IDEAS = {
     "batch-graph": (
         "A batch as a graph",
@@ -141,7 +140,7 @@ def _page(runs: Sequence[Run], title: str | None, mark: str, progress: bool) -> 
         names=NAMES,
         hue=_hues(runs).__getitem__,
         side=SIDE,
-        marks=MARKS,
+        marks={mark: meaning for mark, (_, _, meaning) in MARKS.items()},
         least=words.LEAST,
         measures=_measures(scores.values()),
         comparisons=list(zip(rest, comparisons, strict=True)),
@@ -230,7 +229,5 @@ def _map(runs: Sequence[Run], room: int, max_mb: float, progress: bool) -> str:
     views = [View(words.name_of(each), each.positions, each.nearest[1], each.nearest[0], each.scores.ranks) for each in runs]
     try:
         return map_html(views, run.labels, run.class_names, run.found.paths, run.thumbnails, max_bytes=room, progress=progress)
-    except ValueError as error:
-        if "max_bytes" not in str(error):
-            raise
+    except NoRoomError as error:
         raise ValueError(f"max_mb must leave the map more than {room:,} bytes, got {max_mb:g}: {error}") from error

@@ -74,9 +74,10 @@ def _train(config: TrainConfig, folder: RunFolder, new: bool, progress: bool) ->
     with prepared(device, config.threads or find_threads()), folder.locked():
         if new:
             folder.check_new()
+            record, state = {}, None
         else:
-            _check_same(folder.record(), packed)
-        state = None if new else folder.load_state()
+            record, state = folder.record(), folder.load_state()
+            _check_same(record, packed)
         embedder = _make_embedder(config, packed, state[1] if state else None)
         config = _resolved(config, packed, embedder, device)
         training = Training(config, folder, packed, embedder.to(device), progress)
@@ -84,7 +85,7 @@ def _train(config: TrainConfig, folder: RunFolder, new: bool, progress: bool) ->
         if new:
             folder.begin(config, _record(training))
         else:
-            _check_counts(folder.record(), training)
+            _check_counts(record, training)
         training.start(state)
         training.run()
     recall = training.best if training.validates else None

@@ -163,7 +163,7 @@ def split(packed: PackedImages, fraction: float, seed: int) -> tuple[Indices, In
 
 def fitting_size(batches: str, images: int, labels: Indices) -> int:
     """How many images a batch has if nobody says: 64 or a little less, and what the data can fill."""
-    n, pairable = len(labels), int((np.unique(labels, return_counts=True)[1] > 1).sum())
+    n, pairable = len(labels), _pairable(labels)
     sizes = {
         "balanced": images * max(2, min(64 // images, pairable)),
         "mined": min(64, n),
@@ -187,13 +187,18 @@ def make_batches(config: TrainConfig, labels: Indices) -> Batches:
         return MinedBatches(labels, np.full((len(labels), 1), -1), m, mined=config.mined, seed=seed)
     if m % config.images:
         raise ValueError(f"batch_size must be a multiple of images, {config.images}, got {m}. Pass {m - m % config.images}.")
-    pairable = int((np.unique(labels, return_counts=True)[1] > 1).sum())
+    pairable = _pairable(labels)
     if 2 <= pairable < m // config.images:
         raise ValueError(
             f"batch_size must be at most {pairable * config.images}, {config.images} images of each of the {pairable} training "
             f"classes that have two, got {m}. Lower it, or pass batches pairs."
         )
     return BalancedBatches(labels, m // config.images, config.images, seed=seed)
+
+
+def _pairable(labels: Indices) -> int:
+    """Classes with two images or more."""
+    return int((np.unique(labels, return_counts=True)[1] > 1).sum())
 
 
 def difficult_neighbours(embeddings: NDArray[np.float32], labels: Indices, count: int) -> Indices:
