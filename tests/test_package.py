@@ -20,7 +20,7 @@ STAGES = [
     *("neighbours", "clusters", "projection", "evaluation"),
     *("trunks", "embedder", "training"),
     *("figures", "report"),
-    *("demo", "cli", "__main__"),
+    *("arguments", "experiments", "cli", "__main__"),
 ]
 
 PUBLIC = [

@@ -2,7 +2,6 @@
 
 import inspect
 import io
-import math
 import os
 import re
 import sys
@@ -15,12 +14,13 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from jsonargparse import ArgumentParser
 
 from liftedstruct import __version__
+from liftedstruct.arguments import open_data, whole_numbers
 from liftedstruct.batches import BATCHES
 from liftedstruct.checks import check_out
 from liftedstruct.decoding import FITS
-from liftedstruct.demo import demo
 from liftedstruct.doctor import check_list_file, examine, write_fixed_list
-from liftedstruct.images import READERS, ImageSet, read_images
+from liftedstruct.experiments.command import demo_command, fit_command, reproduce_command
+from liftedstruct.images import READERS
 from liftedstruct.losses import LOSSES
 from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.progress import say
@@ -221,7 +221,7 @@ def evaluate_file(
     read = partial(
         evaluation.evaluate_file,
         labels=labels,
-        ks=_whole_numbers("--ks", ks),
+        ks=whole_numbers("--ks", ks),
         clustering=clustering,
         n_clusters=n_clusters,
         singles=singles,
@@ -238,42 +238,6 @@ def evaluate_file(
         print(f"\n{evaluation.compare(scores, other, names=names, seed=seed)}")
 
 
-def open_data(data: str, kind: str | None, test_classes: str | None, validation: float, seed: int, size: int = 128) -> ImageSet:
-    """The data set that a command names."""
-    if data.startswith("products:") and not Path(data).exists():
-        from liftedstruct.products import product_images
-
-        number = data.removeprefix("products:")
-        if not number.isdecimal():
-            raise ValueError(f"products:N must have a number of classes, got {data!r}. Try products:1000.")
-        if kind or test_classes:
-            raise ValueError(f"{data} has its own layout and split, got --kind or --test-classes. Leave them out.")
-        image_set = product_images(int(number), size=size, seed=seed)
-        return image_set.with_validation(validation, seed) if validation else image_set
-    image_set = read_images(data, kind, test_classes=_fraction_or_names(test_classes), validation=validation, seed=seed)
-    for warning in image_set.warnings:
-        say(f"warning: {warning}")
-    return image_set
-
-
-def _fraction_or_names(text: str | None) -> float | list[str] | None:
-    """0.3 is a fraction; anything else is names, also 001."""
-    if text is None:
-        return None
-    try:
-        fraction = float(text)
-    except ValueError:
-        fraction = math.nan
-    return fraction if 0 < fraction < 1 else text.split(",")
-
-
-def _whole_numbers(flag: str, text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise ValueError(f"{flag} must be whole numbers with commas between, got {text!r}. Try {flag} 1,2,4,8.")
-    return [int(part) for part in parts]
-
-
 @dataclass(frozen=True)
 class Command:
     """A row of the table: what is called, how it is used, which arguments have no flag, and the exit code of a failure."""
@@ -285,15 +249,19 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command(demo, "liftedstruct demo --steps 300 --seed 0"),
+    "demo": Command(demo_command, "liftedstruct demo"),
     "doctor": Command(doctor, "liftedstruct doctor photos/ --fix photos-fixed.csv", ("data",), failed=2),  # 1: it is ill
     "embed": Command(embed_images, "liftedstruct embed run/ prepared/ --out test.npz --part test", ("source", "folder")),
     "evaluate": Command(evaluate_file, "liftedstruct evaluate embeddings.npz --ks 1,2,4,8 --clustering both", ("file",)),
     "figure": Command(figure_command, "liftedstruct figure failures run/ --out failures.pdf --count 6", ("kind", "runs")),
+    "fit": Command(fit_command, "liftedstruct fit photos/ --out fitted/", ("data",)),
     "list": Command(list_registry, "liftedstruct list losses", ("what",)),
     "prepare": Command(prepare_data, "liftedstruct prepare photos/ --out prepared/ --fit letterbox", ("data",)),
     "products": Command(products, "liftedstruct products --out photos/ --classes 20 --images 4"),
     "report": Command(report_command, "liftedstruct report run/ pool5.npz --out report.html", ("runs",)),
+    "reproduce": Command(
+        reproduce_command, "liftedstruct reproduce cub --data CUB_200_2011.tgz --preset quick --sizes 64,512", ("name",)
+    ),
     "train": Command(train_command, "liftedstruct train prepared/ --out run/ --preset quick", ("data",)),
 }
 

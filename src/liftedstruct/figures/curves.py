@@ -25,7 +25,7 @@ __all__ = ["recall_curves", "score_figure", "size_curves", "training_curves"]
 
 Array = NDArray[np.float64]
 
-NAMES = {"lifted_struct": "lifted structured"}  # in legends
+NAMES = {"lifted_struct": "lifted structured", "pool5": "untrained"}  # in legends
 MARKERS = {"pool5": "X", "contrastive": "s", "triplet": "^", "lifted_struct": "o"}
 OTHER_MARKERS = "DvPp<h>*"
 DASHES = ((0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (4, 2)))  # of published rows, one for each source

@@ -4,12 +4,12 @@ Only figures whose source, trunk and embedding size are known are here. The pape
 tables in circulation for CARS196 at size 512 could not be traced, so they are left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from liftedstruct.images.benchmarks import CARS, CUB, ONLINE_PRODUCTS
 
-__all__ = ["PUBLISHED", "Published", "published_for"]
+__all__ = ["PUBLISHED", "Published", "published_for", "published_like"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {  # by the name of the data set
         *_rows(*LATER, ks=(1, 10, 100), lifted_struct=(62.5, 80.8, 91.9)),
     ),
 }
+
+
+def published_like(published: Sequence[Published], method: str, size: int) -> tuple[Published, ...]:
+    """Those rows that are of one method and size of the embedding; often none."""
+    return tuple(row for row in published if (row.method, row.size) == (method, size))
 
 
 def published_for(name: str) -> tuple[Published, ...]:

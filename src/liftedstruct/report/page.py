@@ -18,6 +18,7 @@ from liftedstruct.figures import FIGURES
 from liftedstruct.figures.canvas import COLOURS, colour_of
 from liftedstruct.figures.curves import NAMES
 from liftedstruct.figures.galleries import MARKS, Queries, choose_queries
+from liftedstruct.figures.published import published_like
 from liftedstruct.progress import say
 from liftedstruct.report import words
 from liftedstruct.report.atlas import NoRoomError, View, map_html
@@ -145,6 +146,7 @@ def _page(runs: Sequence[Run], title: str | None, mark: str, progress: bool) -> 
         measures=_measures(scores.values()),
         comparisons=list(zip(rest, comparisons, strict=True)),
         published=runs[0].published,
+        beside={each.name: published_like(runs[0].published, each.method, each.size) for each in runs},
         galleries=[_gallery(kind, run) for kind in GALLERIES],
         figures=_figures(runs, run),
         ideas=_ideas(),

@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 def name_of(run: Run) -> str:
     """What to call a run in a sentence; a very long name loses its end."""
-    name = NAMES.get(run.name, run.name)
+    name = run.name.replace(run.method, NAMES.get(run.method, run.method), 1)
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
@@ -90,7 +90,7 @@ def headline(run: Run, other: Run | None, comparison: Comparison | None) -> str:
         of = PARTS[run.part].format(classes)
     elif run.config is not None:
         of += " of other data than it was trained on"
-    name = name_of(run).capitalize() if run.name in COLOURS else name_of(run)
+    name = name_of(run)[:1].upper() + name_of(run)[1:] if run.method in COLOURS else name_of(run)
     found = f"{name} finds the right class first for {percent(scores.recall[1].value)} of {asked.sum():,} images {of}"
     if other is None or comparison is None:
         return f"{found}."

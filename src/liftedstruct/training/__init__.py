@@ -2,6 +2,6 @@
 
 from liftedstruct.training.config import TrainConfig, load_config
 from liftedstruct.training.presets import PRESETS
-from liftedstruct.training.runs import Run, resume, train
+from liftedstruct.training.runs import Run, resume, starting_trunk, train, train_or_resume
 
-__all__ = ["PRESETS", "Run", "TrainConfig", "load_config", "resume", "train"]
+__all__ = ["PRESETS", "Run", "TrainConfig", "load_config", "resume", "starting_trunk", "train", "train_or_resume"]

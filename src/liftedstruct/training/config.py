@@ -14,10 +14,10 @@ from liftedstruct.checks import check_margin, pick
 from liftedstruct.losses import LOSSES
 from liftedstruct.training.heads import HEADS
 from liftedstruct.training.optimizers import OPTIMIZERS, SCHEDULES
-from liftedstruct.training.presets import PRESETS
+from liftedstruct.training.presets import preset_settings
 from liftedstruct.trunks import DEFAULT_TRUNK
 
-__all__ = ["BATCHES_OF", "TrainConfig", "as_yaml", "describe", "load_config"]
+__all__ = ["TrainConfig", "as_yaml", "batches_of", "describe", "load_config"]
 
 BATCHES_OF = {"contrastive": "pairs", "triplet": "triplets"}  # the only ones that these losses can take
 
@@ -173,18 +173,19 @@ def load_config(file: str | Path | None = None, preset: str | None = None, **set
     >>> load_config(preset="paper", data="cub", out="run", dim=64).head_lr
     10.0
     """
-    merged: dict[str, Any] = {}
-    if preset is not None:
-        merged |= pick(PRESETS, preset, "preset")
-    if file is not None:
-        merged |= _read_yaml(Path(file))
     for name in settings:
         _check_known(name, "the settings")
-    merged |= settings
+    given = (_read_yaml(Path(file)) if file is not None else {}) | settings
+    merged = (preset_settings(preset, given.get("loss")) if preset is not None else {}) | given
     for name in ("data", "out"):
         if merged.get(name) is None:
             raise ValueError(f"{name} must be given, the {describe(name)} On the command line: train DATA --out RUN.")
     return TrainConfig(**merged)
+
+
+def batches_of(config: TrainConfig) -> str:
+    """Which batches a run has: those that were chosen, or those that suit the loss."""
+    return config.batches or BATCHES_OF.get(config.loss, "balanced")
 
 
 def as_yaml(config: TrainConfig) -> str:
@@ -260,7 +261,7 @@ def _check_range(name: str, value: float | None, least: float, most: float) -> N
 
 def _check_applies(config: TrainConfig) -> None:
     """Raise for a setting that would do nothing beside the others."""
-    chosen = asdict(config) | {"batches": config.batches or BATCHES_OF.get(config.loss, "balanced")}
+    chosen = asdict(config) | {"batches": batches_of(config)}
     for name, (where, wanted) in APPLIES.items():
         if chosen[name] != TrainConfig.__dataclass_fields__[name].default and chosen[where] != wanted:
             raise ValueError(

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-__all__ = ["PRESETS"]
+from liftedstruct.checks import pick
+
+__all__ = ["PRESETS", "preset_settings"]
 
 # Where a setting is from: P the paper, C its authors' code (or their answers about it), M measured by us, each in
 # its own preset. Everything that is not named here is as TrainConfig has it.
@@ -54,3 +56,24 @@ PRESETS: dict[str, dict[str, Any]] = {
         "batch_norm": "frozen",  # M
     },
 }
+
+# What a preset changes for a loss that is not its own.
+FOR_LOSS: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {
+        "triplet": {"batches": "triplets", "batch_size": 120},  # P
+    },
+    "quick": {
+        "contrastive": {"normalize": True},
+        "triplet": {"normalize": True, "margin": 0.2, "batch_size": 63, "steps": 325},  # as many images as 320 steps of 64
+    },
+}
+
+
+def preset_settings(name: str, loss: object = None) -> dict[str, Any]:
+    """The settings of a preset, for its own loss or another one; whether there is such a loss is checked elsewhere.
+
+    >>> preset_settings("paper", "triplet")["batch_size"]
+    120
+    """
+    settings = pick(PRESETS, name, "preset")
+    return settings | FOR_LOSS.get(name, {}).get(str(loss), {})

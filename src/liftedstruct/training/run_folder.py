@@ -9,7 +9,7 @@ import contextlib
 import errno
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +101,20 @@ class RunFolder:
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The last state that was saved, or None."""
+        return self._read_state(lambda content: {name: content.get_tensor(name) for name in content.keys()})  # noqa: SIM118, it is no mapping
+
+    def progress(self) -> dict[str, Any] | None:
+        """What the last state knows beside its tensors, step and best score among it, or None."""
+        state = self._read_state(lambda _: {})
+        return state and state[1]
+
+    def _read_state(self, tensors_of: Callable[[Any], dict[str, Tensor]]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         if not (self / STATE).exists():
             return None
         try:
             with safe_open(self / STATE, "pt") as content:
                 state: dict[str, Any] = json.loads(content.metadata()["liftedstruct"])
-                tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118, it is no mapping
+                tensors = tensors_of(content)
         except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
             raise ValueError(f"{self / STATE} must be as train left it, got: {error}. Begin another run.") from error
         self.saved_step = state["step"]

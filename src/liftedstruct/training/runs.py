@@ -1,6 +1,6 @@
 """Runs: begin one or go on with one, after everything that can be wrong with it has been checked."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +9,16 @@ import torch
 from liftedstruct.embedder import EMBEDDER, Embedder
 from liftedstruct.packed import PackedImages
 from liftedstruct.progress import say
-from liftedstruct.training.config import BATCHES_OF, TrainConfig
+from liftedstruct.training.config import TrainConfig, batches_of
 from liftedstruct.training.loop import WEIGHTS, Training
 from liftedstruct.training.machine import find_device, find_threads, prepared, seed_torch
-from liftedstruct.training.run_folder import RunFolder
+from liftedstruct.training.run_folder import CONFIG, RunFolder
 from liftedstruct.training.sources import fitting_size, split
-from liftedstruct.trunks import make_trunk
+from liftedstruct.trunks import Trunk, make_trunk
 
-__all__ = ["Run", "resume", "train"]
+__all__ = ["Run", "resume", "starting_trunk", "train", "train_or_resume"]
+
+PLACES = ("data", "out", "device", "threads")  # settings that may change when a run goes on
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,43 @@ def resume(run: str | Path, *, data: str | Path | None = None, progress: bool = 
     if data is not None:
         config = replace(config, data=str(data))
     return _train(config, folder, False, progress)
+
+
+def train_or_resume(config: TrainConfig, *, progress: bool = True) -> Run:
+    """The finished run of these settings, from whatever is in its folder: nothing, a part of the run, or all of it.
+
+    Args:
+        config: all settings; those of a run that is there already must be the same.
+        progress: show how far it is, on the terminal or as lines of text.
+
+    """
+    folder = RunFolder(config.out)
+    if not (folder / CONFIG).exists():
+        return train(config, progress=progress)
+    begun = folder.config()
+    _check_settings(folder, begun, config)
+    state = folder.progress()
+    if state is None or state["step"] < begun.steps or not (folder / EMBEDDER).exists():
+        return resume(folder.path, data=config.data, progress=progress)
+    _check_same(folder.record(), PackedImages(config.data))
+    return Run(folder.path, begun, state["step"], state["best_step"], state["best"] if state["best"] >= 0 else None)
+
+
+def _check_settings(folder: RunFolder, begun: TrainConfig, config: TrainConfig) -> None:
+    """Raise if a run was begun with other settings; those that the new ones leave open may be anything."""
+    resolved = replace(config, weights=_absolute(config.weights))
+    for field in fields(TrainConfig):
+        was, now = getattr(begun, field.name), getattr(resolved, field.name)
+        if field.name not in PLACES and now not in (None, was):
+            raise ValueError(
+                f"{folder.path} must hold a run of these settings, its {field.name} is {was} and not {now}. "
+                "Choose another folder, or remove that one."
+            )
+
+
+def _absolute(weights: str | None) -> str | None:
+    """Weights by their whole path, if they are a file."""
+    return weights if weights in (None, "random") else str(Path(weights).absolute())
 
 
 def _train(config: TrainConfig, folder: RunFolder, new: bool, progress: bool) -> Run:
@@ -131,16 +170,21 @@ def _machine() -> dict[str, str]:
     return {"torch": torch.__version__, "processor": torch.backends.cpu.get_cpu_capability()}
 
 
+def starting_trunk(config: TrainConfig) -> Trunk:
+    """The trunk that a run of these settings starts from."""
+    seed_torch(config.seed, 0, WEIGHTS)
+    if config.weights == "random":
+        return make_trunk(config.trunk, pretrained=False)
+    return make_trunk(config.trunk, config.weights)
+
+
 def _make_embedder(config: TrainConfig, packed: PackedImages, state: dict[str, Any] | None) -> Embedder:
     """The network as it starts; of a run that goes on, only its form, which needs no file of weights."""
-    seed_torch(config.seed, 0, WEIGHTS)
     if state is not None:
         trunk = make_trunk(config.trunk, pretrained=False, form=state["form"])
         trunk.weights = state["weights"]
-    elif config.weights == "random":
-        trunk = make_trunk(config.trunk, pretrained=False)
     else:
-        trunk = make_trunk(config.trunk, config.weights)
+        trunk = starting_trunk(config)
     embedder = Embedder(trunk, config.dim, config.dropout, config.normalize, config.crop)
     if embedder.crop > packed.size:
         raise ValueError(
@@ -152,13 +196,13 @@ def _make_embedder(config: TrainConfig, packed: PackedImages, state: dict[str, A
 
 def _resolved(config: TrainConfig, packed: PackedImages, embedder: Embedder, device: torch.device) -> TrainConfig:
     """The settings with nothing left open."""
-    batches = config.batches or BATCHES_OF.get(config.loss, "balanced")
+    batches = batches_of(config)
     labels = packed.labels[split(packed, config.validation, config.seed)[0]]
     return replace(
         config,
         data=str(packed.folder),
         out=str(Path(config.out).absolute()),
-        weights=str(Path(config.weights).absolute()) if config.weights not in (None, "random") else config.weights,
+        weights=_absolute(config.weights),
         batches=batches,
         batch_size=config.batch_size or fitting_size(batches, config.images, labels),
         crop=embedder.crop,

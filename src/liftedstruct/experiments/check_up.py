@@ -1,0 +1,42 @@
+"""The doctor before a training: looks once at data that does not change, and stops what would be in vain."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from liftedstruct.atomic import write_json
+from liftedstruct.doctor import examine
+from liftedstruct.images import ImageSet
+from liftedstruct.packed import PackedImages
+from liftedstruct.progress import say
+
+__all__ = ["consult"]
+
+KEPT = "doctor.json"
+
+
+def consult(image_set: ImageSet, packed: PackedImages, folder: Path, anyway: bool = False) -> None:
+    """Say what the doctor finds; raise if that is serious, unless told to go on anyway.
+
+    What was found is kept in the folder, so that the same data is not looked at again.
+    """
+    found = _kept(folder / KEPT, packed.checksum)
+    if found is None:
+        check_up = examine(image_set)
+        found = {"checksum": packed.checksum, "serious": check_up.serious, "text": str(check_up)}
+        write_json(folder / KEPT, found)
+    say("\n".join(f"      {line}" for line in found["text"].splitlines() if line))
+    if found["serious"] and not anyway:
+        raise ValueError(
+            f"{image_set.root} must be free of what the doctor calls serious, see above. Mend it, take the list of "
+            f"'liftedstruct doctor {image_set.root} --fix list.csv' instead, or pass --anyway."
+        )
+
+
+def _kept(file: Path, checksum: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(found, dict) and found.keys() == {"checksum", "serious", "text"}
+    return found if whole and found["checksum"] == checksum else None

@@ -1,0 +1,89 @@
+"""From a folder of pictures to an embedding of them, measured on classes that it has never seen."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from liftedstruct.experiments.check_up import consult
+from liftedstruct.experiments.measuring import carry_out, check_tools, number_of_steps
+from liftedstruct.experiments.steps import Steps
+from liftedstruct.images import ImageSet
+from liftedstruct.packed import PackedImages, prepare
+from liftedstruct.training import TrainConfig, load_config
+from liftedstruct.training.config import batches_of
+from liftedstruct.training.sources import fitting_size
+
+__all__ = ["fit"]
+
+RUN = "run"  # name of the run's folder
+ENOUGH = 20  # training classes of which a tenth can be held out
+VALIDATION = 0.1
+TIMES = 30  # that an image of a small set is seen at most, unless somebody says how many steps
+FEWEST = 40  # steps
+
+
+def fit(
+    image_set: ImageSet,
+    out: str | Path,
+    *,
+    preset: str = "quick",
+    dim: int = 64,
+    trunk: str | None = None,
+    weights: str | Path | None = None,
+    steps: int | None = None,
+    size: int = 256,
+    crop: int | None = None,
+    fit: str = "resize",
+    anyway: bool = False,
+    seed: int = 0,
+) -> str:
+    """Prepare the images, have the doctor look at them, train, measure on the test classes, write a page; the table of it.
+
+    Args:
+        image_set: what :func:`liftedstruct.read_images` returns, with its split.
+        out: folder for all of it, made if absent; what is there already is reused.
+        preset: settings of the training.
+        dim: numbers in an embedding.
+        trunk: network below the last layer, if not the preset's.
+        weights: file with the trunk's weights.
+        steps: of the training; by default those of the preset, fewer for a small set.
+        size: side of the prepared images in pixels.
+        crop: side of what the network is shown, if not the preset's.
+        fit: how a rectangle becomes a square.
+        anyway: go on though the doctor found something serious.
+        seed: every random choice descends from it.
+
+    """
+    folder = Path(out)
+    given: dict[str, Any] = {"trunk": trunk, "weights": weights, "steps": steps, "crop": crop}
+    config = load_config(
+        preset=preset,
+        data=str(folder / "prepared"),
+        out=str(folder / RUN),
+        dim=dim,
+        seed=seed,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    check_tools(config)
+    work = Steps(number_of_steps([config]) + 2)
+    with work.step(f"prepare {len(image_set):,} images of {len(image_set.class_names):,} classes"):
+        packed = prepare(image_set, folder / "prepared", size=size, fit=fit)
+    with work.step("have the doctor look at them"):
+        consult(image_set, packed, folder, anyway)
+    return carry_out([_suited(config, packed, steps is None)], packed, folder, work)
+
+
+def _suited(config: TrainConfig, packed: PackedImages, free: bool) -> TrainConfig:
+    """The settings that suit the number of images: held-out classes if there are enough, fewer steps for a small set."""
+    labels = packed.labels[packed.train]
+    enough = len(np.unique(labels)) >= ENOUGH and not len(packed.validation)
+    if enough:
+        config = replace(config, validation=VALIDATION)
+    elif not len(packed.validation):
+        config = replace(config, validate_every=0)
+    if not free:
+        return config
+    batch = config.batch_size or fitting_size(batches_of(config), config.images, labels)
+    return replace(config, steps=min(config.steps, max(FEWEST, TIMES * len(labels) // batch)))
