@@ -105,6 +105,6 @@ def test_bad_plans(cub: Path, tmp_path: Path, change: dict[str, Any], text: str)
 
 def test_the_papers_preset_follows_its_authors_code_on_cub(cub: Path, tmp_path: Path) -> None:
     assert PAPER_ON == {"cub": {"lr": 1e-6, "steps": 40_000}}
-    paper = {"preset": "paper", "trunk": "small", "crop": 40, "anyway": True, "dry_run": True, "sizes": (8,)}
+    paper: dict[str, Any] = {"preset": "paper", "trunk": "small", "crop": 40, "anyway": True, "dry_run": True, "sizes": (8,)}
     text = reproduce("cub", cub / "prepared", tmp_path, **paper)
     assert "lifted structured, 8 dimensions, 40,000 steps" in text
