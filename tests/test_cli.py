@@ -238,7 +238,7 @@ def test_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             "liftedstruct list: what must be one of 'batches', 'data', 'figures', 'fits', 'losses', 'presets', 'trunks',",
         ),
         (["nothing"], "liftedstruct: argument subcommand: invalid choice: 'nothing'"),
-        (["demo", "--steps", "many"], "liftedstruct demo: --steps must be a whole number, got 'many'. See 'liftedstruct demo"),
+        (["demo", "--seed", "many"], "liftedstruct demo: --seed must be a whole number, got 'many'. See 'liftedstruct demo"),
         (["train", "x", "--head-lr", "abc"], "liftedstruct train: --head-lr must be a number, got 'abc'. See 'liftedstruct"),
         (["train", "x", "--mirror", "maybe"], "liftedstruct train: --mirror must be true or false, got 'maybe'. See "),
         ([], "liftedstruct: expected"),
@@ -261,10 +261,10 @@ def test_wrong_usage_is_one_line_and_2(arguments: list[str], text: str, capsys: 
 
 
 def test_a_failure_is_one_line_and_1(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--steps", "0"]) == 1
-    assert capsys.readouterr().err == "liftedstruct demo: steps must be a whole number >= 1, got 0. Pass 1 or more.\n"
-    with pytest.raises(ValueError, match="steps must be"):
-        main(["--debug", "demo", "--steps", "0"])
+    assert main(["demo", "--seed", "-1"]) == 1
+    assert capsys.readouterr().err == "liftedstruct demo: seed must be a whole number >= 0, got -1. Pass 0 or more.\n"
+    with pytest.raises(ValueError, match="seed must be"):
+        main(["--debug", "demo", "--seed", "-1"])
 
 
 def test_it_is_a_module_too() -> None:

@@ -36,6 +36,22 @@ def test_the_papers_settings() -> None:
     assert not config.normalize
 
 
+def test_a_preset_knows_what_another_loss_needs(tmp_path: Path) -> None:
+    triplets = load_config(preset="paper", loss="triplet", **BASE)
+    assert (triplets.batches, triplets.batch_size, triplets.margin) == ("triplets", 120, 1.0)
+    quick = {loss: load_config(preset="quick", loss=loss, **BASE) for loss in ("lifted_struct", "contrastive", "triplet")}
+    assert [config.normalize for config in quick.values()] == [False, True, True]
+    assert [config.margin for config in quick.values()] == [1.0, 1.0, 0.5]
+    seen = [config.steps * (config.batch_size or 64) for config in quick.values()]
+    assert max(seen) - min(seen) < 64  # less than a batch
+    (tmp_path / "a.yaml").write_text("loss: triplet\n")
+    assert load_config(tmp_path / "a.yaml", "quick", **BASE) == quick["triplet"]
+    assert load_config(preset="quick", loss="triplet", margin=2, **BASE).margin == 2.0
+    (tmp_path / "a.yaml").write_text("loss: [triplet]\n")
+    with pytest.raises(ValueError, match=r"loss must be text, got \['triplet'\]"):
+        load_config(tmp_path / "a.yaml", "quick", **BASE)
+
+
 def test_later_settings_win(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("lr: 1e-3\nhead_lr: 5\nsteps: 10\n")  # YAML itself takes 1e-3 for text

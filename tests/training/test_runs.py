@@ -20,7 +20,7 @@ from liftedstruct.images.image_set import ImageSet
 from liftedstruct.neighbours import recall_at_k
 from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.products import product_images
-from liftedstruct.training import PRESETS, Run, load_config, resume, train
+from liftedstruct.training import PRESETS, Run, load_config, resume, train, train_or_resume
 from liftedstruct.training.run_folder import CONFIG, FEATURES, LOG, RECORD, STATE, RunFolder
 from training.sets import products, run, settings
 
@@ -304,6 +304,26 @@ def test_a_full_disk_keeps_the_last_state(packed: PackedImages, tmp_path: Path) 
     with safe_open(out / STATE, "pt") as state:
         assert json.loads(state.metadata()["liftedstruct"])["step"] == 0
     assert learned(resume(out, progress=False)) == learned(whole)
+
+
+def test_a_run_is_begun_gone_on_with_or_found(
+    packed: PackedImages, tmp_path: Path, interrupt: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = run(packed, tmp_path / "whole")
+    config = settings(packed, tmp_path / "run")
+    interrupt(tmp_path / "run/log.jsonl", 4)
+    with pytest.raises(KeyboardInterrupt):
+        train_or_resume(config, progress=False)
+    finished = train_or_resume(config, progress=False)
+    assert learned(finished) == learned(whole)
+    before = (finished.folder / EMBEDDER).stat().st_mtime_ns
+    assert train_or_resume(replace(config, log_every=5, threads=2), progress=False) == finished  # what does not matter may change
+    assert (finished.folder / EMBEDDER).stat().st_mtime_ns == before
+    with pytest.raises(ValueError, match=r"run must hold a run of these settings, its lr is 0\.001 and not 0\.5\. Choose another"):
+        train_or_resume(replace(config, lr=0.5))
+    other = products(tmp_path / "other", classes=12)
+    with pytest.raises(ValueError, match=r"must be as it was when the run began, its checksum was"):
+        train_or_resume(replace(config, data=str(other.folder)))
 
 
 def test_nothing_is_overwritten(packed: PackedImages, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from liftedstruct.trunks import Trunk, make_trunk
 
 __all__ = ["Run", "resume", "starting_trunk", "train", "train_or_resume"]
 
-PLACES = ("data", "out", "device", "threads")  # settings that may change when a run goes on
+FREE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every")  # may change without another embedding
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _check_settings(folder: RunFolder, begun: TrainConfig, config: TrainConfig) 
     resolved = replace(config, weights=_absolute(config.weights))
     for field in fields(TrainConfig):
         was, now = getattr(begun, field.name), getattr(resolved, field.name)
-        if field.name not in PLACES and now not in (None, was):
+        if field.name not in FREE and now not in (None, was):
             raise ValueError(
                 f"{folder.path} must hold a run of these settings, its {field.name} is {was} and not {now}. "
                 "Choose another folder, or remove that one."
