@@ -91,7 +91,7 @@ def table(done: list[dict[str, Any]], images: int) -> str:
     half = PRODUCTS // 2
     lines += [
         "",
-        f"EfficientNet-Lite0, {DIM} dimensions, {STEPS} steps, {CROP} px, the rest as in the preset quick; {images:,} test images",
+        f"EfficientNet-Lite0, {DIM} dimensions, {STEPS} steps, {CROP} px, the rest as in quick; {images:,} test images",
         f"of {half} rendered products (seed {SEED}), Euclidean distance, affinity propagation to {half} clusters; one seed.",
     ]
     return "\n".join(lines)
