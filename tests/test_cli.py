@@ -3,18 +3,22 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from experiments.sets import tiny_cub
 from liftedstruct import __version__
 from liftedstruct.batches import BATCHES
 from liftedstruct.cli import COMMANDS, main
 from liftedstruct.decoding import FITS
 from liftedstruct.evaluation import Scores
 from liftedstruct.evaluation.files import count_readings
+from liftedstruct.experiments import demonstration
+from liftedstruct.experiments.demonstration import Scale
 from liftedstruct.figures import FIGURES
 from liftedstruct.images import READERS
 from liftedstruct.losses import LOSSES
@@ -22,6 +26,7 @@ from liftedstruct.packed import PackedImages
 from liftedstruct.training import PRESETS
 from liftedstruct.trunks import TRUNKS
 
+SMALL = ["--trunk", "small", "--size", "48", "--crop", "40", "--steps", "2"]
 TINY = shlex.split("--trunk small --weights random --freeze 0 --steps 3 --crop 48 --batch-size 16 --dim 8")
 
 
@@ -75,6 +80,14 @@ def test_help_has_an_example_that_runs(
         example = [part.replace("photos/", "more/") for part in example] + ["--size", "32"]
     if command == "train":
         example = [part.replace("run/", "another-run/") for part in example] + TINY
+    if command == "fit":
+        example += SMALL
+    if command == "reproduce":
+        with tarfile.open("CUB_200_2011.tgz", "w:gz") as archive:
+            archive.add(tiny_cub(Path("CUB_200_2011")))
+        example += ["--trunk", "small", "--crop", "40", "--steps", "2", "--anyway", "--dry-run"]
+    if command == "demo":
+        monkeypatch.setattr(demonstration, "SHORT", Scale("tiny", products=12, steps=2, sizes=(8,), trunk="small", batch=12))
     assert main(example[1:]) == 0
 
 
@@ -326,14 +339,13 @@ import sys
 sys.modules["{absent}"] = sys.modules["markupsafe"] = None
 from liftedstruct.cli import main
 codes = main(["list", "losses"]), main(["report", {str(workplace / "run")!r}, "--out", {str(tmp_path / "report.html")!r}])
-print(*codes)
+print(*codes, main(["demo", "--out", {str(tmp_path / "demo")!r}]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "0 1"
-    assert done.stderr == (
-        f"liftedstruct report: {absent} must be installed with all that it needs, {absent} is missing. "
-        "Run: pip install 'liftedstruct[figures]'\n"
-    )
+    assert done.stdout.splitlines()[-1] == "0 1 1"
+    rule = f"{absent} must be installed with all that it needs, {absent} is missing. Run: pip install 'liftedstruct[figures]'"
+    assert done.stderr == f"liftedstruct report: {rule}\nliftedstruct demo: {rule}\n"
+    assert not (tmp_path / "demo").exists()
 
 
 def test_report(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from liftedstruct.evaluation import Scores
-from liftedstruct.experiments.demo import FULL, SHORT, Scale, demo
+from liftedstruct.experiments.demonstration import FULL, SHORT, Scale, demo
 
 TINY = Scale("tiny", products=24, steps=3, sizes=(8,), trunk="small", batch=12)
 

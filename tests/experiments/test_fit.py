@@ -13,6 +13,7 @@ from PIL import Image
 from experiments.sets import folder_of
 from liftedstruct.embedder import Embedder
 from liftedstruct.experiments import fit
+from liftedstruct.experiments.data import prepare_in
 from liftedstruct.images import read_images
 from liftedstruct.training import load_config
 
@@ -73,6 +74,15 @@ def test_other_settings_in_the_same_folder(photos: Path, tmp_path: Path) -> None
     rule = r"run must hold a run of these settings, its steps is 2 and not 3\. Choose another folder, or remove that one\.$"
     with pytest.raises(ValueError, match=rule):
         fit(images, tmp_path / "out", steps=3, **SMALL)  # type: ignore[arg-type]
+
+
+def test_pictures_that_came_later(photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(photos, tmp_path / "photos")
+    prepare_in(tmp_path / "out", read_images(tmp_path / "photos"), size=48, progress=False)
+    shutil.copytree(tmp_path / "photos/thing-000", tmp_path / "photos/thing-010")
+    rule = r"prepared holds a set of other sources or settings: .*\. Choose another --out, or remove .*out\.$"
+    with pytest.raises(ValueError, match=rule):
+        fit(read_images(tmp_path / "photos"), tmp_path / "out", **SMALL)  # type: ignore[arg-type]
 
 
 def test_ctrl_c_and_again(photos: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.sets import folder_of, tiny_cub
 from liftedstruct.experiments import reproduce
-from liftedstruct.experiments.reproduce import PAPER_ON
+from liftedstruct.experiments.reproduction import PAPER_ON
 from liftedstruct.images import read_images
 from liftedstruct.packed import prepare
 

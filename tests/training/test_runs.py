@@ -317,9 +317,13 @@ def test_a_run_is_begun_gone_on_with_or_found(
     finished = train_or_resume(config, progress=False)
     assert learned(finished) == learned(whole)
     before = (finished.folder / EMBEDDER).stat().st_mtime_ns
-    assert train_or_resume(replace(config, log_every=5, threads=2), progress=False) == finished  # what does not matter may change
+    assert (
+        train_or_resume(replace(config, log_every=5, threads=2), progress=False) == finished
+    )  # what does not matter may change
     assert (finished.folder / EMBEDDER).stat().st_mtime_ns == before
-    with pytest.raises(ValueError, match=r"run must hold a run of these settings, its lr is 0\.001 and not 0\.5\. Choose another"):
+    with pytest.raises(
+        ValueError, match=r"run must hold a run of these settings, its lr is 0\.001 and not 0\.5\. Choose another"
+    ):
         train_or_resume(replace(config, lr=0.5))
     other = products(tmp_path / "other", classes=12)
     with pytest.raises(ValueError, match=r"must be as it was when the run began, its checksum was"):

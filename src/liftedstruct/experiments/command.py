@@ -16,7 +16,7 @@ def demo_command(out: Path = Path("liftedstruct-demo"), seed: int = 0, full: boo
         seed: of the products, the batches and the crops.
         full: the version of an hour, with embeddings of 64, 128, 256 and 512 numbers and longer training.
     """
-    from liftedstruct.experiments.demo import FULL, SHORT, demo
+    from liftedstruct.experiments.demonstration import FULL, SHORT, demo
 
     print(demo(out, seed=seed, scale=FULL if full else SHORT))
 
@@ -55,7 +55,7 @@ def fit_command(
         anyway: go on though the doctor found something serious.
         seed: every random choice descends from it.
     """
-    from liftedstruct.experiments.fit import fit as fit_images
+    from liftedstruct.experiments.fitting import fit as fit_images
 
     image_set = open_data(data, kind, test_classes, 0.0, seed, size)
     text = fit_images(
@@ -109,7 +109,7 @@ def reproduce_command(
         anyway: go on if images are missing; the scores cannot be compared with those of others then.
         dry_run: print what would be done and about how long it would take, and do nothing.
     """
-    from liftedstruct.experiments.reproduce import reproduce
+    from liftedstruct.experiments.reproduction import reproduce
 
     text = reproduce(
         name,

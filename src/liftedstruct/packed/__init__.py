@@ -7,6 +7,6 @@ until the new one is decoded. ``left-out.json`` lists the images of a prepare th
 """
 
 from liftedstruct.packed.packed_images import PackedImages
-from liftedstruct.packed.preparing import prepare
+from liftedstruct.packed.preparing import OtherSetError, prepare
 
-__all__ = ["PackedImages", "prepare"]
+__all__ = ["OtherSetError", "PackedImages", "prepare"]

@@ -38,7 +38,7 @@ from liftedstruct.packed.files import (
 from liftedstruct.packed.packed_images import PackedImages
 from liftedstruct.progress import Bar, say
 
-__all__ = ["BAD_IMAGES", "prepare"]
+__all__ = ["BAD_IMAGES", "OtherSetError", "prepare"]
 
 FLUSH_SECONDS = 0.5  # a kill costs as much work, or twice that; rarer, and the last flush is what one waits for
 BAD_IMAGES = {
@@ -130,6 +130,14 @@ def prepare(
             f"the first is {image_set.paths[i]!r}: {reason}"
         )
     return PackedImages(folder)
+
+
+class OtherSetError(ValueError):
+    """A folder that holds a set of other sources or settings; what differs is in ``what``."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. Choose another folder, or make it anew with force=True (--force).")
+        self.what = what
 
 
 class _SourceGoneError(OSError):
@@ -263,9 +271,9 @@ def _begin(folder: Path, image_set: ImageSet, plan: Json, bad_images: str, force
     if differences and missing:
         differences.append(f"{missing:,} of the image files are missing now")
     if differences:
-        raise ValueError(
+        raise OtherSetError(
             f"{folder} holds {'a set' if finished else 'an interrupted prepare'} of other sources or settings: "
-            f"{'; '.join(differences)}. Choose another folder, or make it anew with force=True (--force)."
+            f"{'; '.join(differences)}"
         )
     left_out = [(int(i), str(reason)) for i, reason in record["left_out"]]
     state = _State(plan, bad_images, record["processed"], left_out, record["truncated"])

@@ -6,13 +6,14 @@ from typing import Any
 
 from liftedstruct.checks import check_count, pick
 from liftedstruct.evaluation.files import EMBEDDINGS
+from liftedstruct.experiments.data import PREPARED, prepare_in
 from liftedstruct.experiments.measuring import carry_out, check_tools, describe_run, number_of_steps
 from liftedstruct.experiments.pace import Pace, measure_pace
 from liftedstruct.experiments.steps import Steps, duration
 from liftedstruct.figures.published import published_for
 from liftedstruct.images import read_images
 from liftedstruct.images.benchmarks import CARS, CUB, ONLINE_PRODUCTS, Benchmark
-from liftedstruct.packed import PackedImages, prepare
+from liftedstruct.packed import PackedImages
 from liftedstruct.packed.files import META
 from liftedstruct.progress import say
 from liftedstruct.training import TrainConfig, load_config
@@ -78,7 +79,7 @@ def reproduce(
     plan = {
         _run_name(loss, size, seed): load_config(
             preset=preset,
-            data=str(data if ready else folder / "prepared"),
+            data=str(data if ready else folder / PREPARED),
             out=str(folder / _run_name(loss, size, seed)),
             **{
                 **settings,
@@ -108,7 +109,7 @@ def reproduce(
     work = Steps(number_of_steps(list(chosen.values())) + (not ready))
     if not ready:
         with work.step(f"prepare {len(image_set):,} images"):
-            packed = prepare(image_set, folder / "prepared", fit=FITS_OF.get(name, "resize"))
+            packed = prepare_in(folder, image_set, fit=FITS_OF.get(name, "resize"))
     others = [folder / run for run in plan if run not in chosen and (folder / run / EMBEDDINGS).is_file()]
     published = published_for(benchmark.name)
     return carry_out(list(chosen.values()), packed, folder, work, also=others, published=published)

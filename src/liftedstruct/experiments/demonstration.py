@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from liftedstruct.checks import check_count
-from liftedstruct.experiments.check_up import consult
+from liftedstruct.experiments.data import PREPARED, consult, prepare_in
 from liftedstruct.experiments.measuring import carry_out, check_tools, number_of_steps
-from liftedstruct.experiments.reproduce import LOSSES_OF_THE_PAPER, SIZES_OF_THE_PAPER
+from liftedstruct.experiments.reproduction import LOSSES_OF_THE_PAPER, SIZES_OF_THE_PAPER
 from liftedstruct.experiments.steps import Steps
-from liftedstruct.packed import prepare
 from liftedstruct.products import write_products
 from liftedstruct.training import load_config
 from liftedstruct.trunks import DEFAULT_TRUNK
@@ -49,7 +48,7 @@ def demo(out: str | Path, *, seed: int = 0, scale: Scale = SHORT) -> str:
     configs = [
         load_config(
             preset="quick",
-            data=str(folder / "prepared"),
+            data=str(folder / PREPARED),
             out=str(folder / f"{loss}-{dim}"),
             trunk=scale.trunk,
             loss=loss,
@@ -68,7 +67,7 @@ def demo(out: str | Path, *, seed: int = 0, scale: Scale = SHORT) -> str:
     with steps.step(f"render pictures of {scale.products:,} products"):
         image_set = write_products(folder / "photos", classes=scale.products, size=PIXELS, seed=seed)
     with steps.step(f"prepare {len(image_set):,} pictures"):
-        packed = prepare(image_set, folder / "prepared", size=PIXELS)
+        packed = prepare_in(folder, image_set, size=PIXELS)
     with steps.step("have the doctor look at them"):
         consult(image_set, packed, folder)
     return carry_out(configs, packed, folder, steps)

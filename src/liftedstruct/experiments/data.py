@@ -1,4 +1,4 @@
-"""The doctor before a training: looks once at data that does not change, and stops what would be in vain."""
+"""The data of an experiment: prepared once, and looked at by the doctor, who stops what would be in vain."""
 
 import json
 from pathlib import Path
@@ -7,12 +7,20 @@ from typing import Any
 from liftedstruct.atomic import write_json
 from liftedstruct.doctor import examine
 from liftedstruct.images import ImageSet
-from liftedstruct.packed import PackedImages
+from liftedstruct.packed import OtherSetError, PackedImages, prepare
 from liftedstruct.progress import say
 
-__all__ = ["consult"]
+__all__ = ["PREPARED", "consult", "prepare_in"]
 
-KEPT = "doctor.json"
+KEPT, PREPARED = "doctor.json", "prepared"  # their names in the folder of an experiment
+
+
+def prepare_in(folder: Path, image_set: ImageSet, **settings: Any) -> PackedImages:
+    """Prepare the images in the folder of an experiment, with the settings of :func:`liftedstruct.prepare`."""
+    try:
+        return prepare(image_set, folder / PREPARED, **settings)
+    except OtherSetError as error:
+        raise ValueError(f"{error.what}. Choose another --out, or remove {folder}.") from error
 
 
 def consult(image_set: ImageSet, packed: PackedImages, folder: Path, anyway: bool = False) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from liftedstruct.experiments.check_up import consult
+from liftedstruct.experiments.data import PREPARED, consult, prepare_in
 from liftedstruct.experiments.measuring import carry_out, check_tools, number_of_steps
 from liftedstruct.experiments.steps import Steps
 from liftedstruct.images import ImageSet
-from liftedstruct.packed import PackedImages, prepare
+from liftedstruct.packed import PackedImages
 from liftedstruct.training import TrainConfig, load_config
 from liftedstruct.training.config import batches_of
 from liftedstruct.training.sources import fitting_size
@@ -60,7 +60,7 @@ def fit(
     given: dict[str, Any] = {"trunk": trunk, "weights": weights, "steps": steps, "crop": crop}
     config = load_config(
         preset=preset,
-        data=str(folder / "prepared"),
+        data=str(folder / PREPARED),
         out=str(folder / RUN),
         dim=dim,
         seed=seed,
@@ -69,7 +69,7 @@ def fit(
     check_tools(config)
     work = Steps(number_of_steps([config]) + 2)
     with work.step(f"prepare {len(image_set):,} images of {len(image_set.class_names):,} classes"):
-        packed = prepare(image_set, folder / "prepared", size=size, fit=fit)
+        packed = prepare_in(folder, image_set, size=size, fit=fit)
     with work.step("have the doctor look at them"):
         consult(image_set, packed, folder, anyway)
     return carry_out([_suited(config, packed, steps is None)], packed, folder, work)
