@@ -151,9 +151,9 @@ def lines(name: str, record: Record) -> Iterator[str]:
         yield f"\n{name}: {section.title}"
         table = cells(section)
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        for what, *numbers in table:
-            right = "  ".join(f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=True))
-            yield f"  {what:<{widths[0]}}  {right}".rstrip()
+        for line in table:  # words to the left, numbers to the right
+            padded = (f"{cell:{'>' if head else '<'}{width}}" for cell, head, width in zip(line, table[0], widths, strict=True))
+            yield f"  {'  '.join(padded)}".rstrip()
 
 
 if __name__ == "__main__":
