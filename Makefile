@@ -2,12 +2,14 @@
 # make test    set up, then all tests
 # make check   format, lint, types, tests: what has to hold before a commit
 # make docs    set up, then the documentation site, into build/site
+# make bench   set up, then all benchmarks (about 20 minutes on two cores), into benchmarks/results/bench.json
+# make bench-full    also the long ones (about an hour; CUB-200-2011 from LIFTEDSTRUCT_DATA), into bench-full.json
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check docs format clean
+.PHONY: demo test check docs bench bench-full format clean
 
 demo: $(VENV)/installed
 	$(BIN)/liftedstruct demo --out build/demo
@@ -23,6 +25,14 @@ check: $(VENV)/installed-dev
 
 docs: $(VENV)/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+bench: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/suite.py
+	$(BIN)/python docs/tables.py
+
+bench-full: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/suite.py --full
+	$(BIN)/python docs/tables.py
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff format .

@@ -1,6 +1,6 @@
 """How fast images are embedded, beside the trunk alone and a plain PyTorch loop; and the untrained trunks on real birds.
 
-    python benchmarks/embedding.py [--trunk NAME] [--batches 4] [--out FILE] [--data FOLDER [--packed FOLDER]]
+    python benchmarks/embedding.py [--parts speed untrained] [--trunk NAME] [--batches 4] [--data FOLDER [--packed FOLDER]]
 
 The plain loop is what one writes first: crops to floats, (x - 127) / 128, the network in evaluation mode without gradients, the
 memory settings that glibc comes with; it runs in a process of its own, since those settings are a process's, and only its loop
@@ -33,9 +33,12 @@ from liftedstruct.neighbours import recall_at_k
 from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.trunks import TRUNKS, Trunk, make_trunk
 from liftedstruct.trunks.layers import folded
-from table import Table, processor, seconds
+from machine import processor
+from records import Beside
+from table import Table, flags, seconds
 
 BATCH, SIZE, ROUNDS, KS = 64, 256, 5, (1, 2, 4, 8)
+PARTS = ("speed", "untrained")
 UNTRAINED = {  # trunk -> crop, Recall@1, 2, 4, 8 in % on the test half of CUB-200-2011 by Euclidean distance and by cosine
     "googlenet": (227, (41.0, 53.9, 66.2, 78.3), (45.2, 57.5, 69.8, 80.1)),
     "efficientnet_lite0": (224, (53.9, 66.4, 76.8, 85.7), (55.0, 66.5, 77.3, 86.2)),
@@ -43,8 +46,8 @@ UNTRAINED = {  # trunk -> crop, Recall@1, 2, 4, 8 in % on the test half of CUB-2
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="also write the figures here")
+    parser = flags(__doc__)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
     parser.add_argument("--trunk", choices=sorted(TRUNKS), default="efficientnet_lite0")
     parser.add_argument("--batches", type=int, default=4, help="batches of 64 images in a round")
     parser.add_argument("--data", type=Path, default=os.environ.get("LIFTEDSTRUCT_DATA"), help="folder of real data")
@@ -59,12 +62,13 @@ def main() -> None:
     table = Table()
     table.say(f"{processor()}, torch {torch.__version__}, {torch.get_num_threads()} threads")
     with tempfile.TemporaryDirectory() as folder:
-        measure_embedding(options.trunk, noise(Path(folder)), options.batches, table)
-        if options.data is None:
-            table.say("\nuntrained trunks on CUB-200-2011: not measured, LIFTEDSTRUCT_DATA is not set")
-        else:
+        if "speed" in options.parts:
+            measure_embedding(options.trunk, noise(Path(folder)), options.batches, table)
+        if "untrained" in options.parts and options.data is None:
+            table.skip("untrained trunks on CUB-200-2011", "LIFTEDSTRUCT_DATA is not set")
+        elif "untrained" in options.parts:
             measure_untrained(options.data, options.packed or Path(folder) / "cub", table)
-    table.finish(options.out)
+    table.finish(options)
 
 
 def measure_embedding(name: str, packed: PackedImages, batches: int, table: Table) -> None:
@@ -92,12 +96,15 @@ def measure_embedding(name: str, packed: PackedImages, batches: int, table: Tabl
         rates["plain loop, default memory"].append(plain_in_its_own_process(name, packed, batches))
         for what, method in methods.items():
             rates[what].append(len(rows) / seconds(method))
-    table.say(f"\n{name}, {crop} x {crop}, batches of {BATCH}, images/s, medians of {ROUNDS} rounds of {len(rows)} images")
+    table.section(f"{name}, {crop} x {crop}, batches of {BATCH}, images/s, medians of {ROUNDS} rounds of {len(rows)} images")
     for what, values in rates.items():
         table.say(f"{statistics.median(values):8.1f}  {what}")
+    beside = []
     for what, least in (("bare trunk", 0.9), ("bare trunk, folded", 0.9), ("plain loop, default memory", 3.0)):
         ratio = statistics.median(x / y for x, y in zip(rates["embedding"], rates[what], strict=True))
+        beside.append(Beside(what, statistics.median(rates[what]), ratio))
         table.bar(f"times the speed of the {what}, embedding", ratio, least=least)
+    table.row("embedding", statistics.median(rates["embedding"]), "images/s", *beside)
 
 
 def plain_in_its_own_process(name: str, packed: PackedImages, batches: int) -> float:
@@ -129,10 +136,14 @@ def measure_untrained(data: Path, folder: Path, table: Table) -> None:
         embedder = Embedder(make_trunk(name, weights), dim=0, crop=crop)
         result = embed(embedder, packed, packed.test, progress=True)
         X, labels = torch.from_numpy(result.embeddings), torch.from_numpy(result.labels)
-        table.say(f"\n{embedder.trunk.describe()}, untrained, {crop} centre crop, {len(result):,} test images of {packed.name}")
+        table.section(
+            f"{embedder.trunk.describe()}, untrained, {crop} centre crop, {len(result):,} test images of {packed.name}"
+        )
         for distance, points, published in zip(("Euclidean", "cosine"), (X, normalize(X)), expected, strict=True):
             found = [100 * share for share in recall_at_k(points, labels, KS).values()]
             table.say(f"  {distance:<10} R@{', '.join(map(str, KS))}: " + " ".join(f"{value:.1f}" for value in found))
+            for k, value, noted in zip(KS, found, published, strict=True):
+                table.row(f"Recall@{k}, {distance}", value, "%", Beside("noted", noted))
             most = max(abs(a - b) for a, b in zip(found, published, strict=True))
             table.bar(f"points off the noted recalls, {name}, {distance}", most, most=0.5)
 

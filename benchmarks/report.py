@@ -1,6 +1,6 @@
 """How large a report is, how long it takes to make, and how fluid its map is in a browser.
 
-    python benchmarks/report.py [--images N] [--runs N] [--max-mb MB] [--data FOLDER] [--out FILE] [--keep FILE]
+    python benchmarks/report.py [--images N] [--runs N] [--max-mb MB] [--data FOLDER] [--keep FILE]
 
 The size is that of the test half of Stanford Online Products: 60,502 images of about 11,400 classes. The pictures are rendered
 products, prepared at 64 pixels (in FOLDER, where they are found again); the embeddings have 512 dimensions, classes around
@@ -13,7 +13,6 @@ seconds, by pointer events, one for each frame; the intervals are those between 
 whole map in view, once with thumbnails of 48 pixels. Memory is the highest resident size of the process that makes the report.
 """
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -30,7 +29,8 @@ from liftedstruct.figures import subject
 from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.products import product_images
 from liftedstruct.report.page import write_report
-from table import Table, processor, seconds, status_bytes
+from machine import processor, status_bytes
+from table import Table, flags, seconds
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -63,16 +63,16 @@ PAN = """async () => {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = flags(__doc__)
     parser.add_argument("--images", type=int, default=60_502)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--max-mb", type=float, default=80)
     parser.add_argument("--data", type=Path, help="folder of the prepared products, made if absent")
-    parser.add_argument("--out", type=Path, help="also write the table here")
     parser.add_argument("--keep", type=Path, help="write the page here, to look at")
     options = parser.parse_args()
     table = Table()
-    table.say(f"{processor()}, {options.images:,} images, {options.runs} runs")
+    table.say(processor())
+    table.section(f"{options.images:,} images, {options.runs} run{'s' * (options.runs > 1)}")
     with tempfile.TemporaryDirectory() as folder:
         packed = prepare(
             product_images(round(options.images / 5.3) + 20, size=SIZE), options.data or Path(folder) / "data", size=SIZE
@@ -81,7 +81,7 @@ def main() -> None:
         page = options.keep or Path(folder) / "report.html"
         make(table, runs, page, options.max_mb)
         look(table, page)
-    table.finish(options.out)
+    table.finish(options)
 
 
 def write_run(packed: PackedImages, n: int, file: Path, seed: int) -> Path:
@@ -113,6 +113,10 @@ def make(table: Table, runs: list[Path], path: Path, max_mb: float) -> None:
     table.say(f"{taken - mapping:8.1f} s to make the report, beyond t-SNE, which took {mapping:.1f} s")
     table.say(f"{size / 1e6:8.1f} MB")
     table.say(f"{peak / 1e9:8.2f} GB of memory at most, {before / 1e9:.2f} before it was begun")
+    table.row("to make the report, beyond t-SNE", taken - mapping, "s")
+    table.row("t-SNE", mapping, "s")
+    table.row("size of the page", size / 1e6, "MB")
+    table.row("memory at most", peak / 1e6, "MB", note=f"{before / 1e6:,.0f} MB before it was begun")
     table.bar("minutes to make, beyond t-SNE", (taken - mapping) / 60, most=5)
     table.bar("MB", size / 1e6, most=max_mb)
     table.bar("GB of memory", peak / 1e9, most=4)
@@ -121,14 +125,19 @@ def make(table: Table, runs: list[Path], path: Path, max_mb: float) -> None:
 def look(table: Table, path: Path) -> None:
     """Open the page and drag the map about."""
     sys.path.append(str(Path(__file__).parent.parent / "tests"))
-    from browser import launched, open_file, watched
+    from browser import find_browser, launched, open_file, watched
 
+    if find_browser() is None:
+        table.skip("the map in a browser", "there is no browser: install chromium, or name one in LIFTEDSTRUCT_BROWSER")
+        return
     with launched() as browser, watched(browser) as page:
         page.set_default_timeout(300_000)
         begin = time.perf_counter()
         open_file(page, path)
         settle(page)
-        table.say(f"{time.perf_counter() - begin:8.1f} s until the whole map is seen")
+        opening = time.perf_counter() - begin
+        table.say(f"{opening:8.1f} s until the whole map is seen")
+        table.row("until the whole map is seen", opening, "s")
         places: dict[str, Callable[[], Any]] = {
             "zoomed out": lambda: None,
             "zoomed in": lambda: page.evaluate(f"{ATLAS}.camera.set(0.5, 0.5, 60 * Math.sqrt({ATLAS}.n))"),
@@ -139,6 +148,7 @@ def look(table: Table, path: Path) -> None:
             intervals = page.evaluate(PAN)
             median, slow = statistics.median(intervals), statistics.quantiles(intervals, n=20)[-1]
             table.say(f"{median:8.1f} ms between frames {place}, 95 % within {slow:.1f}, the longest {max(intervals):.1f}")
+            table.row(f"between frames {place}, median", median, "ms", note=f"95 % within {slow:.1f} ms")
             table.bar(f"ms between frames {place}, median", median, most=33)
 
 

@@ -1,54 +1,73 @@
-"""What all benchmarks share: lines that are printed and kept, bars that are met or missed, and the machine's name."""
+"""What all benchmarks share: lines that are printed, rows that are kept, bars that are met or missed, and their flags."""
 
-import math
-import platform
+import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-__all__ = ["Table", "processor", "seconds", "status_bytes"]
+from records import Bar, Beside, Record, Row, Section, better
+
+__all__ = ["Table", "flags", "seconds"]
+
+
+def flags(description: str | None) -> argparse.ArgumentParser:
+    """The flags of a benchmark, to which it adds its own."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="also write what is printed here")
+    parser.add_argument("--json", type=Path, help="also write the rows here, as data")
+    return parser
 
 
 class Table:
-    """The lines of a benchmark and the bars that it is held to."""
+    """The lines of a benchmark, the rows behind them, and the bars that it is held to."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.bars: list[tuple[str, float, float, float]] = []  # what, value, least, most
+        self.sections: list[Section] = []
+        self.bars: list[Bar] = []
+        self.skipped: list[str] = []
 
     def say(self, line: str) -> None:
         """Print a line at once, and keep it."""
         print(line, flush=True)
         self.lines.append(line)
 
-    def bar(self, what: str, value: float, *, least: float = -math.inf, most: float = math.inf) -> None:
+    def section(self, title: str) -> None:
+        """Begin a section: the rows from now on are its own."""
+        self.say(f"\n{title}")
+        self.sections.append(Section(title))
+
+    def row(self, what: str, ours: float, unit: str, *beside: Beside, note: str = "") -> None:
+        """Keep a measured value and what stands beside it; a ratio that is not given is that of the two values."""
+        compared = (each if each.ratio else replace(each, ratio=better(unit, ours, each.value)) for each in beside)
+        last = self.sections[-1]
+        self.sections[-1] = replace(last, rows=(*last.rows, Row(what, ours, unit, tuple(compared), note)))
+
+    def bar(self, what: str, value: float, *, least: float | None = None, most: float | None = None) -> None:
         """Hold a value to a bar; the verdict is printed at the end."""
-        self.bars.append((what, value, least, most))
+        self.bars.append(Bar(what, value, least, most))
 
-    def finish(self, out: Path | None) -> None:
-        """Print which bars are met, and write all lines to a file if one is given."""
+    def skip(self, what: str, why: str) -> None:
+        """Say that a part is not measured."""
+        self.say(f"\n{what}: skipped, {why}")
+        self.skipped.append(f"{what}: {why}")
+
+    def finish(self, options: argparse.Namespace) -> None:
+        """Print which bars are met, and write all lines, and all rows, to the files that are asked for."""
         self.say("\nbars")
-        for what, value, least, most in self.bars:
-            limit = f"{least:g} to {most:g}"
-            if most == math.inf:
-                limit = f"at least {least:g}"
-            elif least == -math.inf:
-                limit = f"at most {most:g}"
-            self.say(f"  {'met   ' if least <= value <= most else 'MISSED'} {value:8.2f} {what} (bar: {limit})")
-        if out:
-            out.write_text("\n".join(self.lines) + "\n")
-
-
-def processor() -> str:
-    """The processor by its name, and how many cores of it there are."""
-    names = [line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()}, {len(names)} cores"
-
-
-def status_bytes(field: str) -> int:
-    """A size that Linux keeps of this process, such as VmRSS, VmHWM or RssAnon."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+        for bar in self.bars:
+            self.say(f"  {'met   ' if bar.met else 'MISSED'} {bar.value:8.2f} {bar.what} (bar: {bar.limit})")
+        if options.out:
+            options.out.write_text("\n".join(self.lines) + "\n")
+        if options.json:
+            settings = {
+                name: value
+                for name, value in vars(options).items()
+                if isinstance(value, bool | int | float | str | tuple | list)
+            }
+            sections = tuple(section for section in self.sections if section.rows)
+            Record(settings, sections, tuple(self.bars), tuple(self.skipped)).write(options.json)
 
 
 def seconds(method: Callable[[], object]) -> float:

@@ -1,6 +1,6 @@
 """What training and embedding cost beside the network itself: a step, the memory of big batches, images embedded a second.
 
-    python benchmarks/training.py [--out FILE]
+    python benchmarks/training.py [--parts step ...] [--out FILE] [--json FILE]
 
 The bare pass is the trunk's forward and backward on pixels that are scaled already, and nothing else. It takes turns with whole
 steps of the training loop (batch, crops, scaling, head, loss, clipping, optimizer, log) on the same pixels. Memory is the peak
@@ -31,9 +31,12 @@ from liftedstruct.training.optimizers import training_mode
 from liftedstruct.training.run_folder import RunFolder
 from liftedstruct.training.sources import Batch
 from liftedstruct.trunks import DEFAULT_TRUNK, Trunk, make_trunk
-from table import Table, processor, status_bytes
+from machine import processor, status_bytes
+from records import Beside
+from table import Table, flags
 
 ROUNDS = 10
+PARTS = ("step", "caching", "embedding")
 CROP, CHUNK, SMALL_CROP = 224, 32, 64
 
 
@@ -70,8 +73,11 @@ def measure_step(table: Table, m: int = 64) -> None:
         training = timed(config, packed)
     ratios = [step / bare for step, bare in zip(training.steps[2:], training.bares[2:], strict=True)]  # two to warm up
     step, bare = statistics.median(training.steps[2:]), statistics.median(training.bares[2:])
+    table.section(f"a training step, {config.trunk}, {m} images of {CROP} px")
     table.say(f"{config.trunk}, {m} images of {CROP} px: step {step:.3f} s, bare forward and backward {bare:.3f} s (medians)")
-    table.bar("times the bare forward and backward, a training step", statistics.median(ratios), most=1.05)
+    ratio = statistics.median(ratios)
+    table.row("a whole step", step, "s", Beside("bare forward and backward", bare, 1 / ratio))
+    table.bar("times the bare forward and backward, a training step", ratio, most=1.05)
 
 
 def timed(config: TrainConfig, packed: PackedImages) -> TimedTraining:
@@ -100,12 +106,14 @@ def settled_trunk(name: str = DEFAULT_TRUNK) -> Trunk:
 def measure_caching(table: Table) -> None:
     """Gradient caching of 512 images beside a plain batch of 64: memory, and the gradient itself."""
     peaks = {}
+    table.section(f"gradient caching, {DEFAULT_TRUNK}, {CROP} px, peak memory")
     for m, chunk in ((64, 0), (512, CHUNK)):
         child = subprocess.run([sys.executable, __file__, "--memory", str(m), str(chunk)], capture_output=True, check=True)
         peak, own = map(float, child.stdout.split())
         peaks[m] = peak
         how = f"in chunks of {chunk}" if chunk else "at once"
         table.say(f"m = {m:3} {how}: peak {peak / 1e6:,.0f} MB ({own / 1e6:,.0f} MB before)")
+    table.row(f"512 images in chunks of {CHUNK}", peaks[512] / 1e6, "MB", Beside("64 images at once", peaks[64] / 1e6))
     table.bar("of the memory of a plain batch of 64, gradient caching of 512", peaks[512] / peaks[64], most=1)
     table.bar("difference of the gradients over the largest, m = 512, times 1e5", 1e5 * difference(512, CHUNK), most=1)
 
@@ -137,8 +145,8 @@ def difference(m: int, chunk: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="also write the figures here")
+    parser = flags(__doc__)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
     parser.add_argument("--memory", type=int, nargs=2, help=argparse.SUPPRESS)  # what the process of its own runs
     options = parser.parse_args()
     if options.memory:
@@ -146,11 +154,14 @@ def main() -> None:
         return
     table = Table()
     table.say(f"{processor()}, torch {torch.__version__}, {torch.get_num_threads()} threads")
-    measure_step(table)
-    measure_caching(table)
-    with tempfile.TemporaryDirectory() as folder:
-        measure_embedding(DEFAULT_TRUNK, noise(Path(folder)), 4, table)
-    table.finish(options.out)
+    if "step" in options.parts:
+        measure_step(table)
+    if "caching" in options.parts:
+        measure_caching(table)
+    if "embedding" in options.parts:
+        with tempfile.TemporaryDirectory() as folder:
+            measure_embedding(DEFAULT_TRUNK, noise(Path(folder)), 4, table)
+    table.finish(options)
 
 
 if __name__ == "__main__":

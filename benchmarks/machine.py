@@ -1,0 +1,87 @@
+"""The machine that a benchmark runs on, by what matters to a reader elsewhere: no name of it, and no path."""
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+__all__ = ["Machine", "available_bytes", "describe_machine", "processor", "status_bytes"]
+
+PACKAGES = (
+    "liftedstruct", "torch", "numpy", "numba", "scipy", "faiss-cpu", "pillow", "openTSNE",
+    "pytorch-metric-learning", "scikit-learn", "playwright",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Processor, memory, system, and the versions of all that is measured."""
+
+    processor: str
+    cores: int
+    gigabytes: int
+    system: str
+    python: str
+    versions: Mapping[str, str]
+
+    def __str__(self) -> str:
+        versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
+        hardware = f"{self.processor}, {self.cores} cores, {self.gigabytes} GB of memory"
+        return f"{hardware}, {self.system}, Python {self.python}, {versions}"
+
+    def difference(self, other: "Machine") -> str:
+        """The first thing in which another machine differs, as words; empty if it is alike."""
+        ours, theirs = ({**vars(each), **each.versions} for each in (self, other))
+        for name in dict.fromkeys([*ours, *theirs]):
+            if name != "versions" and ours.get(name) != theirs.get(name):
+                return f"its {name} is {theirs.get(name, 'not there')}, here {ours.get(name, 'not there')}"
+        return ""
+
+
+def describe_machine() -> Machine:
+    """This machine."""
+    names = processors()
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    try:
+        system = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        system = platform.system()
+    gigabytes = round(memory_bytes("MemTotal") / 1e9)
+    return Machine(names[0], len(names), gigabytes, f"{system}, {platform.machine()}", platform.python_version(), versions)
+
+
+def processors() -> list[str]:
+    """The name of each core's processor."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return [line.split(": ")[1] for line in lines if line.startswith("model name")] or [platform.processor() or "unknown"]
+
+
+def processor() -> str:
+    """The processor by its name, and how many cores of it there are."""
+    names = processors()
+    return f"{names[0]}, {len(names)} cores"
+
+
+def available_bytes() -> int:
+    """Memory that can be had without swapping."""
+    return memory_bytes("MemAvailable")
+
+
+def memory_bytes(field: str) -> int:
+    return kilobytes(Path("/proc/meminfo"), field)
+
+
+def status_bytes(field: str) -> int:
+    """A size that Linux keeps of this process, such as VmRSS, VmHWM or RssAnon."""
+    return kilobytes(Path("/proc/self/status"), field)
+
+
+def kilobytes(file: Path, field: str) -> int:
+    lines = file.read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))

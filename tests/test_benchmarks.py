@@ -1,0 +1,316 @@
+"""All benchmarks in one run: their records, the file that keeps them, the table at the end, and the page that is made of it."""
+
+import importlib
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BENCHMARKS = ROOT / "benchmarks"
+
+GOOD = """
+from records import Beside
+from table import Table, flags
+
+parser = flags(None)
+parser.add_argument("--rounds", type=int, default=3)
+options = parser.parse_args()
+table = Table()
+table.say("two ways to do it")
+table.section("empty")
+table.section("a pass")
+table.row("m = 64", 0.5, "ms", Beside("peer", 6.0), Beside("autograd", 1.0, 1.9), note="warm")
+table.row("m = 128", 2.0, "ms", Beside("peer", None), Beside("autograd", 1.0))
+table.bar("times faster", 12.0, least=8)
+table.bar("MB", 3.0, most=2)
+table.skip("birds", "LIFTEDSTRUCT_DATA is not set")
+table.finish(options)
+"""
+BAD = "print('so far so good'); raise RuntimeError('no room')"
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Modules of the benchmarks by their names."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(BENCHMARKS)])
+    monkeypatch.setenv("PYTHONPATH", str(BENCHMARKS), prepend=":")
+    return importlib.import_module
+
+
+@pytest.fixture
+def tables(benchmark: Callable[[str], Any]) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_benchmark_is_in_the_suite(benchmark: Callable[[str], Any]) -> None:
+    suite = benchmark("suite").SUITE
+    programs = {file.stem for file in BENCHMARKS.glob("*.py") if "flags(__doc__)" in file.read_text()}
+    assert set(suite) == programs
+    for name, each in suite.items():
+        text = each.script.read_text()
+        flags = [word for word in (*each.short, *each.full) if word.startswith("--")]
+        assert all(f'"{flag}"' in text for flag in flags), name
+
+
+def test_one_succeeds_and_one_fails(
+    benchmark: Callable[[str], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = benchmark("suite")
+    for name, text in (("good", GOOD), ("bad", BAD)):
+        (tmp_path / f"{name}.py").write_text(text)
+    fakes = {"bad": suite.Benchmark(tmp_path / "bad.py"), "good": suite.Benchmark(tmp_path / "good.py", ("--rounds", "2"))}
+    file = tmp_path / "bench.json"
+    monkeypatch.setattr(suite, "SUITE", fakes)
+    monkeypatch.setattr(suite.run_suite, "__kwdefaults__", {**suite.run_suite.__kwdefaults__, "logs": tmp_path / "logs"})
+    assert suite.main(["--out", str(file)]) == 1
+
+    content = json.loads(file.read_text())
+    assert set(content) == {"machine", "benchmarks"}
+    assert set(content["machine"]) == {"processor", "cores", "gigabytes", "system", "python", "versions"}
+    assert {"liftedstruct", "torch", "numpy", "faiss-cpu"} <= set(content["machine"]["versions"])
+    assert str(tmp_path) not in file.read_text()
+    bad, good = content["benchmarks"]["bad"], content["benchmarks"]["good"]
+    assert (bad["failed"], bad["sections"]) == ("exit code 1", [])
+    assert good["seconds"] > 0
+    assert len(good["date"]) == len("2026-01-31")
+    assert {key: value for key, value in good.items() if key not in ("seconds", "date")} == {
+        "settings": {"rounds": 2},
+        "sections": [
+            {
+                "title": "a pass",
+                "rows": [
+                    {
+                        "what": "m = 64",
+                        "ours": 0.5,
+                        "unit": "ms",
+                        "beside": [
+                            {"name": "peer", "value": 6.0, "ratio": 12.0},
+                            {"name": "autograd", "value": 1.0, "ratio": 1.9},
+                        ],
+                        "note": "warm",
+                    },
+                    {
+                        "what": "m = 128",
+                        "ours": 2.0,
+                        "unit": "ms",
+                        "beside": [
+                            {"name": "peer", "value": None, "ratio": None},
+                            {"name": "autograd", "value": 1.0, "ratio": 0.5},
+                        ],
+                        "note": "",
+                    },
+                ],
+            }
+        ],
+        "bars": [
+            {"what": "times faster", "value": 12.0, "least": 8, "most": None},
+            {"what": "MB", "value": 3.0, "least": None, "most": 2},
+        ],
+        "skipped": ["birds: LIFTEDSTRUCT_DATA is not set"],
+        "failed": "",
+    }
+
+    printed = capsys.readouterr().out
+    assert " s  FAILED (exit code 1): RuntimeError: no room; all that it printed is in " in printed
+    assert " s  2 rows, 1 of 2 bars met; MISSED: 3.00 MB (at most 2)\n" in printed
+    assert "skipped birds: LIFTEDSTRUCT_DATA is not set\n" in printed
+    assert "\nbad: failed, exit code 1\n" in printed
+    assert "\ngood: a pass\n" in printed
+    assert "\n m = 64 0.500 6.00 12.0 1.00 1.90 warm\n m = 128 2.00 1.00 0.500\n" in re.sub(" +", " ", printed)
+    assert "so far so good" in (tmp_path / "logs" / "bad.txt").read_text()
+
+
+@pytest.fixture
+def kept(benchmark: Callable[[str], Any], tmp_path: Path) -> Path:
+    """Results of this machine."""
+    records, file = benchmark("records"), tmp_path / "kept.json"
+    old = records.Record(sections=(records.Section("old", (records.Row("x", 1.0, "s"),)),), date="2026-01-31", seconds=60.0)
+    records.Results(benchmark("machine").describe_machine(), {"one": old, "two": old}).write(file)
+    return file
+
+
+def test_only_replaces_its_own_part(benchmark: Callable[[str], Any], kept: Path) -> None:
+    suite, records = benchmark("suite"), benchmark("records")
+    record = '{"settings": {}, "sections": [], "bars": [], "skipped": ["all of it"]}'
+    script = kept.with_name("two.py")
+    script.write_text(f"import sys; assert 'long' in sys.argv; open(sys.argv[-1], 'w').write('{record}')")
+    fakes = {name: suite.Benchmark(script, (), ("long",)) for name in ("zero", "one", "two")}
+    before = records.read_results(kept)
+    suite.run_suite(fakes, kept, full=True, only=["two", "zero"], logs=kept.parent)
+    after = records.read_results(kept)
+    assert after.machine == before.machine
+    assert list(after.records) == ["zero", "one", "two"]
+    assert after.records["one"] == before.records["one"]
+    assert after.records["two"].skipped == ("all of it",)
+    assert after.records["two"].sections == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"processor": "Z80"}, r"its processor is Z80, here .+"),
+        ({"versions": {"torch": "0.4.1"}}, r"its liftedstruct is not there, here 0\.1\.0"),
+    ],
+)
+def test_machines_are_not_mixed(
+    benchmark: Callable[[str], Any], kept: Path, change: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = json.loads(kept.read_text())
+    kept.write_text(json.dumps({**content, "machine": {**content["machine"], **change}}))
+    before = kept.read_bytes()
+    assert benchmark("suite").main(["--only", "losses", "--out", str(kept)]) == 1
+    assert kept.read_bytes() == before
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    rule = r"benchmarks: kept\.json must be of this machine and its versions to keep a part of it, "
+    assert re.fullmatch(rule + said + r"\. Run all benchmarks, or write to another file\.\n", captured.err)
+
+
+def test_wrong_usage(benchmark: Callable[[str], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    suite = benchmark("suite")
+    with pytest.raises(SystemExit, match="2"):
+        suite.main(["--only", "losses,imagse"])
+    assert (
+        "must be one of embedding, evaluation, images, losses, products, report, training, got 'imagse'. Did you mean 'images'?"
+        in (capsys.readouterr().err)
+    )
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"^list\.json must be a file of results, and cannot be read as one .* Remove it\.$"):
+        benchmark("records").read_results(tmp_path / "list.json")
+
+
+@pytest.mark.parametrize(
+    ("unit", "ours", "value", "ratio"),
+    [("ms", 2.0, 6.0, 3), ("images/s", 2.0, 6.0, 1 / 3), ("GB", 4.0, 2.0, 0.5), ("%", 2.0, 6.0, None), ("s", 2.0, None, None)],
+)
+def test_a_ratio_is_how_many_times_better_ours_is(
+    benchmark: Callable[[str], Any], unit: str, ours: float, value: float | None, ratio: float | None
+) -> None:
+    assert benchmark("records").better(unit, ours, value) == pytest.approx(ratio)
+
+
+PAGE = """# Page
+
+<!-- benchmarks: all -->
+<!-- end -->
+
+Between.
+
+<!-- benchmarks: losses / a pass -->
+
+| old | table |
+
+<!-- end -->
+
+<!-- benchmarks: losses / never measured -->
+
+| kept |
+
+<!-- end -->
+"""
+TABLE = """| | ours | peer | ratio | |
+|---|---:|---:|---:|---|
+| time | 2.00 ms | 12.5 ms | 6.25 | warm |
+| memory | 1,234 MB | | | |"""
+MADE = f"""# Page
+
+<!-- benchmarks: all -->
+
+## `make bench`
+
+Z80, 1 cores, 16 GB of memory, CP/M, Python 3.11.0, torch 2.13.0. Measured on 2026-01-30 to 2026-01-31.
+
+### losses
+
+`benchmarks/losses.py` (largest 64, parts a b), 61 s. 1 of its 2 bars are met. Missed: 3.00 MB (at most 2). Skipped: no birds.
+
+**a pass**
+
+{TABLE}
+
+### report
+
+`benchmarks/report.py` failed: exit code 1.
+
+<!-- end -->
+
+Between.
+
+<!-- benchmarks: losses / a pass -->
+
+{TABLE}
+
+<!-- end -->
+
+<!-- benchmarks: losses / never measured -->
+
+| kept |
+
+<!-- end -->
+"""
+
+
+def worked(benchmark: Callable[[str], Any]) -> Any:
+    """Results by hand."""
+    records = benchmark("records")
+    rows = (
+        records.Row("time", 2.0, "ms", (records.Beside("peer", 12.5, 6.25),), "warm"),
+        records.Row("memory", 1234.4, "MB"),
+    )
+    losses = records.Record(
+        {"largest": 64, "parts": ["a", "b"]},
+        (records.Section("a pass", rows),),
+        (records.Bar("times faster", 6.25, least=6), records.Bar("MB", 3.0, most=2)),
+        ("no birds",),
+        date="2026-01-30",
+        seconds=60.6,
+    )
+    failed = records.Record(failed="exit code 1", date="2026-01-31")
+    machine = benchmark("machine").Machine("Z80", 1, 16, "CP/M", "3.11.0", {"torch": "2.13.0"})
+    return records.Results(machine, {"losses": losses, "report": failed})
+
+
+def test_a_page_by_hand(benchmark: Callable[[str], Any], tables: ModuleType, tmp_path: Path) -> None:
+    worked(benchmark).write(tmp_path / "bench.json")
+    results = tables.read_all(tmp_path)
+    assert tables.filled(PAGE, results) == MADE
+    assert tables.filled(MADE, results) == MADE
+
+
+def test_a_page_without_results(tables: ModuleType, tmp_path: Path) -> None:
+    made = tables.filled(PAGE, tables.read_all(tmp_path))
+    assert made == PAGE.replace("all -->\n", "all -->\n\nNot measured yet: run `make bench`.\n\n")
+
+
+def test_the_full_run_adds_what_the_short_one_does_not_have(
+    benchmark: Callable[[str], Any], tables: ModuleType, tmp_path: Path
+) -> None:
+    records, short = benchmark("records"), worked(benchmark)
+    short.write(tmp_path / "bench.json")
+    [section] = short.records["losses"].sections
+    million = records.Section("a million", (records.Row("time", 700.0, "s"),))
+    longer = records.Record(sections=(section, million), date="2026-02-01", seconds=3600.0)
+    records.Results(short.machine, {"losses": longer}).write(tmp_path / "bench-full.json")
+    results = tables.read_all(tmp_path)
+    made = tables.filled(PAGE.replace("never measured", "a million"), results)
+    chapter = made.split("## `make bench-full` beyond that\n")[1].split("<!-- end -->")[0]
+    assert "Measured on 2026-02-01." in chapter
+    assert chapter.count("**") == 2
+    assert chapter.endswith("**a million**\n\n| | ours, s |\n|---|---:|\n| time | 700 |\n\n")
+    assert made.endswith(
+        "<!-- benchmarks: losses / a million -->\n\n| | ours, s |\n|---|---:|\n| time | 700 |\n\n<!-- end -->\n"
+    )
+    with pytest.raises(ValueError, match=r"^a table must be of a benchmark and one of its sections, got 'losses / never mea"):
+        tables.filled(PAGE, results)
