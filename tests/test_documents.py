@@ -22,7 +22,22 @@ from liftedstruct.training.presets import PRESETS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-PAGES = {page.name: page.read_text() for page in sorted((ROOT / "docs").glob("*.md"))}
+
+
+def with_sections(page: str) -> str:
+    """A page with the sections of README that it shares."""
+
+    def section(found: re.Match[str]) -> str:
+        _, _, rest = README.partition(f"<!-- --8<-- [start:{found[1]}] -->\n")
+        text, end, _ = rest.partition(f"<!-- --8<-- [end:{found[1]}] -->\n")
+        assert end, found[1]
+        return text
+
+    return re.sub(r'^--8<-- "README\.md:(\w+)"$', section, page, flags=re.MULTILINE)
+
+
+PAGES = {page.name: with_sections(page.read_text()) for page in sorted((ROOT / "docs").glob("*.md"))}
+DOCUMENTS = {"README.md": README, **PAGES}
 
 # A block with such a title takes minutes or more. Here its commands keep their flags, but get few images and few steps.
 LONG = "; tested on few images, for few steps"
@@ -87,16 +102,6 @@ def load_tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return load(ROOT / "docs" / "tables.py")
 
 
-def test_code_and_commands_of_the_readme_run_in_order(tmp_path: Path) -> None:
-    assert len(blocks(README, "python")) >= 4
-    assert sum(block.text.count("liftedstruct ") for block in blocks(README, "console")) >= 4
-    printed = run(README, tmp_path)
-    assert "effective rank" in printed
-    shown = blocks(README, "")
-    assert shown
-    assert all(block.text in printed for block in shown)
-
-
 class Tour(NamedTuple):
     folder: Path
     printed: str
@@ -104,27 +109,35 @@ class Tour(NamedTuple):
 
 @pytest.fixture(scope="module")
 def tour(tmp_path_factory: pytest.TempPathFactory) -> Tour:
-    """The first page, in whose folder the others go on."""
+    """README, in whose folder the pages go on."""
     folder = tmp_path_factory.mktemp("tour")
-    return Tour(folder, run(PAGES["index.md"], folder))
+    return Tour(folder, run(README, folder))
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_code_and_commands_of_the_pages_run_in_order(name: str, tour: Tour) -> None:
-    page = PAGES[name]
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_code_and_commands_run_in_order(name: str, tour: Tour) -> None:
+    page = DOCUMENTS[name]
     assert page.count("\n```") == 2 * len(blocks(page, "python", "console", "text"))  # none is overlooked
-    printed = tour.printed if name == "index.md" else run(page, tour.folder)
+    printed = run(page, tour.folder) if name not in ("README.md", "index.md") else tour.printed
     for block in blocks(page, "text"):
         assert block.text in printed
+
+
+def test_the_tour_is_that_of_the_readme(tour: Tour) -> None:
+    assert "effective rank" in tour.printed
+    assert (tour.folder / "report.html").is_file()
+    mine, all_of = (blocks(document, "python", "console") for document in (PAGES["index.md"], README))
+    assert len(mine) >= 6
+    assert [block for block in all_of if block in mine] == mine  # the first page has no other blocks
 
 
 def test_commands_of_the_readme_are_the_commands() -> None:
     assert set(re.findall(r"`liftedstruct (\w+)", README)) == set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", ["README.md", *PAGES])
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_commands_and_flags_exist(name: str) -> None:
-    document = {"README.md": README, **PAGES}[name]
+    document = DOCUMENTS[name]
     assert set(re.findall(r"`liftedstruct (\w+)", document)) <= set(COMMANDS)
     flags = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", document)) - {"--constraint", "--help"}
     assert flags <= {flag for command in COMMANDS.values() for flag in flags_of(command)}
@@ -178,9 +191,8 @@ def test_contact_sheet(tmp_path: Path) -> None:
 
 def test_own_loop() -> None:
     before, after = load(ROOT / "examples" / "own_loop.py").main()
-    for document in (README, PAGES["own-loop.md"]):
-        assert f"{before:.0%}".replace("%", " %") in document
-        assert f"of {after:.0%}".replace("%", " %") in document
+    assert f"{before:.0%}".replace("%", " %") in PAGES["own-loop.md"]
+    assert f"of {after:.0%}".replace("%", " %") in PAGES["own-loop.md"]
     assert before < 0.1 < 0.99 < after
 
 

@@ -18,7 +18,7 @@ STAGES = [
     *("images", "products", "decoding", "packed", "doctor"),
     *("batches", "distances", "losses"),
     *("neighbours", "clusters", "projection", "evaluation"),
-    *("trunks", "embedder", "training"),
+    *("trunks", "embedder", "training", "estimator"),
     *("figures", "report"),
     *("arguments", "experiments", "cli", "__main__"),
 ]
@@ -26,6 +26,7 @@ STAGES = [
 PUBLIC = [
     "ContrastiveLoss",
     "Embedder",
+    "LiftedEmbedding",
     "LiftedStructLoss",
     "PackedImages",
     "StructuredHingeLoss",

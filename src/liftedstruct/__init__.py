@@ -18,6 +18,7 @@ from liftedstruct.losses import (
 if TYPE_CHECKING:
     from liftedstruct.clusters import affinity_propagation, kmeans, nmi, pairwise_f1
     from liftedstruct.embedder import Embedder, embed
+    from liftedstruct.estimator import LiftedEmbedding
     from liftedstruct.evaluation import compare, evaluate
     from liftedstruct.images import read_images
     from liftedstruct.neighbours import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ContrastiveLoss",
     "Embedder",
+    "LiftedEmbedding",
     "LiftedStructLoss",
     "PackedImages",
     "StructuredHingeLoss",
@@ -70,6 +72,7 @@ __version__ = "0.1.0"
 # Imported when they are first used: a loss in somebody's loop needs torch and numpy, and no image library.
 _LATER = {
     "Embedder": "liftedstruct.embedder",
+    "LiftedEmbedding": "liftedstruct.estimator",
     "PackedImages": "liftedstruct.packed",
     "TrainConfig": "liftedstruct.training",
     "affinity_propagation": "liftedstruct.clusters",

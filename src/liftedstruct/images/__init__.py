@@ -2,6 +2,6 @@
 
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.images.readers import READERS, read_images
-from liftedstruct.images.sources import FolderSource, Source, TarSource
+from liftedstruct.images.sources import ArraySource, FolderSource, Source, TarSource
 
-__all__ = ["READERS", "FolderSource", "ImageSet", "Source", "TarSource", "read_images"]
+__all__ = ["READERS", "ArraySource", "FolderSource", "ImageSet", "Source", "TarSource", "read_images"]

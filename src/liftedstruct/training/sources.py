@@ -18,7 +18,18 @@ from liftedstruct.progress import Bar
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.run_folder import RunFolder
 
-__all__ = ["Ahead", "Batch", "Features", "Pixels", "Source", "difficult_neighbours", "fitting_size", "make_batches", "split"]
+__all__ = [
+    "Ahead",
+    "Batch",
+    "Features",
+    "Pixels",
+    "Source",
+    "difficult_neighbours",
+    "fitting_size",
+    "make_batches",
+    "pairable",
+    "split",
+]
 
 BLOCK = 64  # images that go through a trunk at once where there is no gradient
 # Last word of a seed, so that no two random choices share a stream; batches.py has 0 and 1.
@@ -163,9 +174,9 @@ def split(packed: PackedImages, fraction: float, seed: int) -> tuple[Indices, In
 
 def fitting_size(batches: str, images: int, labels: Indices) -> int:
     """How many images a batch has if nobody says: 64 or a little less, and what the data can fill."""
-    n, pairable = len(labels), _pairable(labels)
+    n, classes = len(labels), pairable(labels)
     sizes = {
-        "balanced": images * max(2, min(64 // images, pairable)),
+        "balanced": images * max(2, min(64 // images, classes)),
         "mined": min(64, n),
         "pairs": max(4, min(64, n // 4 * 4)),
         "triplets": max(3, min(63, n // 3 * 3)),
@@ -187,16 +198,16 @@ def make_batches(config: TrainConfig, labels: Indices) -> Batches:
         return MinedBatches(labels, np.full((len(labels), 1), -1), m, mined=config.mined, seed=seed)
     if m % config.images:
         raise ValueError(f"batch_size must be a multiple of images, {config.images}, got {m}. Pass {m - m % config.images}.")
-    pairable = _pairable(labels)
-    if 2 <= pairable < m // config.images:
+    classes = pairable(labels)
+    if 2 <= classes < m // config.images:
         raise ValueError(
-            f"batch_size must be at most {pairable * config.images}, {config.images} images of each of the {pairable} training "
+            f"batch_size must be at most {classes * config.images}, {config.images} images of each of the {classes} training "
             f"classes that have two, got {m}. Lower it, or pass batches pairs."
         )
     return BalancedBatches(labels, m // config.images, config.images, seed=seed)
 
 
-def _pairable(labels: Indices) -> int:
+def pairable(labels: Indices) -> int:
     """Classes with two images or more."""
     return int((np.unique(labels, return_counts=True)[1] > 1).sum())
 

@@ -1,0 +1,239 @@
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+
+from liftedstruct.images.image_set import Indices
+from liftedstruct.neighbours import precision_at_1
+from liftedstruct.training import TrainConfig
+from liftedstruct.training.linear import RATES, Layer, choose_rate, fit_linear, suited
+from liftedstruct.training.sources import make_batches
+
+Floats = NDArray[np.floating]
+
+
+def configured(**changes: Any) -> TrainConfig:
+    one: dict[str, Any] = {"data": "-", "out": "-", "head": "pca", "dim": 8, "steps": 60, "lr": 0.064, "margin": 1.0}
+    return TrainConfig(**one | changes)
+
+
+def hidden_directions(classes: int = 20, noise: float = 20.0, seed: int = 0) -> tuple[Floats, Indices]:
+    """Three directions of twenty tell classes apart; across them lies noise. All are turned at random."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(classes), 12)
+    along = rng.uniform(0, 6, (classes, 3))[labels] + rng.normal(0, 0.3, (len(labels), 3))
+    turn, _ = np.linalg.qr(rng.normal(size=(20, 20)))
+    return np.hstack((along, rng.normal(0, noise, (len(labels), 17)))) @ turn.T, labels
+
+
+def distances(X: Floats) -> Floats:
+    D: Floats = np.linalg.norm(X[:, None] - X[None], axis=2)
+    return D
+
+
+def other_class_distance(X: Floats, labels: Indices) -> float:
+    return float(distances(X)[labels[:, None] != labels].mean())
+
+
+def test_layer() -> None:
+    layer = Layer(np.array([1.0, 2.0]), np.array([[3.0, 0.0], [1.0, 1.0], [0.0, -1.0]]))
+    for dtype in (np.float32, np.float64):
+        made = layer(np.array([[1, 2], [2, 4]], dtype=dtype))
+        assert made.dtype == dtype
+        assert made.tolist() == [[0, 0, 0], [3, 3, -2]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sizes", "expected"),
+    [
+        ({}, [10] * 3, ("balanced", 30, 10)),  # all there is
+        ({}, [100] * 10, ("balanced", 120, 12)),
+        ({}, [5] * 300, ("balanced", 128, 2)),
+        ({}, [5] * 300 + [1] * 50, ("balanced", 128, 2)),
+        ({}, [2, 2, 1], ("balanced", 4, 2)),
+        ({}, [2, 9, 1], ("balanced", 10, 5)),  # the small class repeats its images
+        ({"batch_size": 16}, [50] * 4, ("balanced", 16, 4)),
+        ({"batch_size": 16, "images": 8}, [50] * 4, ("balanced", 16, 8)),
+        ({"loss": "contrastive"}, [2, 2, 1, 1], ("pairs", 4, 2)),
+        ({"loss": "contrastive", "batch_size": 30}, [100] * 3, ("pairs", 28, 2)),
+        ({"loss": "triplet"}, [5, 5], ("triplets", 9, 2)),
+        ({"loss": "triplet"}, [100] * 3, ("triplets", 126, 2)),
+        ({"batches": "mined"}, [7, 7], ("mined", 14, 2)),
+        ({"batches": "pairs"}, [100] * 3, ("pairs", 128, 2)),
+    ],
+)
+def test_batches_that_the_classes_can_fill(changes: dict[str, Any], sizes: list[int], expected: tuple[str, int, int]) -> None:
+    config = suited(configured(**changes), np.repeat(np.arange(len(sizes)), sizes))
+    assert (config.batches, config.batch_size, config.images) == expected
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 40), max_size=60),
+    st.lists(st.integers(2, 40), min_size=2, max_size=20),
+    st.sampled_from(["lifted_struct", "contrastive", "triplet"]),
+    st.integers(4, 300),
+)
+def test_every_data_set_has_batches(some: list[int], larger: list[int], loss: str, batch_size: int) -> None:
+    sizes = some + larger
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    config = suited(configured(loss=loss, batch_size=batch_size), labels)
+    batch = make_batches(config, labels).batch(0)
+    assert len(batch) == config.batch_size
+    assert 3 <= len(batch) <= min(batch_size, len(labels))
+    assert len(np.unique(labels[batch])) > 1
+
+
+def test_a_batch_without_room_for_two_classes() -> None:
+    with pytest.raises(ValueError, match=r"batch_size must have room for two classes of 8 images, got 10\. Raise it"):
+        suited(configured(images=8, batch_size=10), np.repeat(np.arange(4), 20))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 1 + math.log(2 * (120 - 2))),  # ten classes of twelve meet
+        ({"margin": 3.0, "batch_size": 20}, 3 + math.log(2 * (20 - 2))),
+        ({"head_scale": 2.0}, 2 * (1 + math.log(2 * (120 - 2)))),
+        ({"loss": "contrastive", "margin": 3.0}, 6.0),
+        ({"loss": "triplet"}, 2.0),
+        ({"loss": "structured_hinge", "margin": 0.0}, 2.0),
+    ],
+)
+def test_start_is_the_principal_components_at_the_distance_that_suits_the_loss(
+    changes: dict[str, Any], expected: float
+) -> None:
+    X, labels = hidden_directions(classes=10)
+    layer = fit_linear(X, labels, configured(lr=0.0, **changes))
+    components = PCA(8).fit_transform(X)
+    made = layer(X)
+    assert other_class_distance(made, labels) == pytest.approx(expected, rel=0.02)  # a sample of pairs
+    ratio = distances(made)[np.triu_indices(120, 1)] / distances(components)[np.triu_indices(120, 1)]
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-6)
+    if changes == {}:
+        assert len(layer.losses) == 60
+        assert (
+            0.3 < layer.losses[0] / ((1 + math.log(2 * 118)) ** 2 / 2) < 3
+        )  # of the order of the collapsed loss, not 0 or 1e4
+
+
+@pytest.mark.parametrize("head", ["orthogonal", "uniform"])
+def test_other_starts(head: str) -> None:
+    X, labels = hidden_directions(classes=10)
+    layers = [fit_linear(X, labels, configured(lr=0.0, head=head, seed=seed)) for seed in (0, 0, 1)]
+    assert other_class_distance(layers[0](X), labels) == pytest.approx(1 + math.log(2 * 118), rel=0.02)
+    np.testing.assert_array_equal(layers[0].weight, layers[1].weight)
+    assert not np.allclose(layers[0].weight, layers[2].weight)
+    gram = layers[0].weight @ layers[0].weight.T
+    right_angles = bool(np.allclose(gram, gram[0, 0] * np.eye(8), atol=1e-5 * gram[0, 0]))
+    assert right_angles == (head == "orthogonal")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loss": "lifted_struct"},
+        {"loss": "structured_hinge"},
+        {"loss": "contrastive"},
+        {"loss": "triplet", "steps": 200},
+        {"batches": "pairs"},
+        {"batches": "mined", "refresh_every": 50},
+        {"optimizer": "sgd", "lr": 0.016, "steps": 200},
+        {"schedule": "constant", "warmup": 20},
+        {"head": "orthogonal"},
+        {"clip": 1.0},
+    ],
+    ids=str,
+)
+def test_it_finds_the_directions(changes: dict[str, Any]) -> None:
+    X, labels = hidden_directions(classes=40)
+    seen = labels < 20
+    layer = fit_linear(X[seen], labels[seen], configured(**{"steps": 100} | changes))
+    before, after = precision_at_1(X[~seen], labels[~seen]), precision_at_1(layer(X[~seen]), labels[~seen])
+    assert before < 0.1
+    assert after > 0.7, changes
+    assert len(layer.losses) == changes.get("steps", 100)
+    assert np.mean(layer.losses[-20:]) < 0.8 * layer.losses[0]
+
+
+def test_settings_change_what_is_learned() -> None:
+    X, labels = hidden_directions(classes=10)
+    config = configured(steps=12)
+    changes: list[dict[str, Any]] = [
+        *({}, {"loss": "triplet"}, {"loss": "triplet", "negative": "semi-hard"}, {"loss": "contrastive"}, {"margin": 2.0}),
+        *({"batches": "mined"}, {"batches": "mined", "mined": 0.7}, {"batches": "mined", "difficult": 1}, {"batches": "pairs"}),
+        *({"batches": "mined", "refresh_every": 6}, {"batches": "pairs", "self_pairs": True}, {"images": 20}),
+        *({"optimizer": "sgd"}, {"momentum": 0.5}, {"weight_decay": 0.5}, {"schedule": "step"}, {"warmup": 5}, {"seed": 1}),
+        *({"schedule": "step", "decays": 3}, {"schedule": "step", "decay_factor": 0.5}, {"head_scale": 2.0}, {"steps": 13}),
+        *({"optimizer": "sgd", "clip": 0.01}, {"batch_size": 16}, {"dim": 7}, {"head": "orthogonal"}, {"lr": 0.03}),
+    ]
+    weights = {fit_linear(X, labels, replace(config, **change)).weight.tobytes() for change in changes}
+    assert len(weights) == len(changes)
+
+
+def test_units_place_and_turn_of_the_vectors_do_not_matter() -> None:
+    X, labels = hidden_directions(classes=10)
+    config = configured(steps=20)
+    made = fit_linear(X, labels, config)(X)
+    turn, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(20, 20)))
+    for other in (X * 1000, X * 1e-9, X * 1e200, X + 1e6, X @ turn.T):
+        np.testing.assert_allclose(distances(fit_linear(other, labels, config)(other)), distances(made), atol=0.02)
+    assert distances(made).max() > 3
+
+
+def test_float32_and_float64() -> None:
+    X, labels = hidden_directions(classes=10)
+    made, made32 = (fit_linear(each, labels, configured())(each) for each in (X, X.astype(np.float32)))
+    assert [made.dtype.name, made32.dtype.name] == ["float64", "float32"]
+    np.testing.assert_allclose(distances(made32), distances(made), atol=0.05)
+
+
+def test_no_more_dimensions_than_there_are() -> None:
+    X, labels = hidden_directions(classes=10)
+    assert fit_linear(X, labels, configured(dim=64)).weight.shape == (20, 20)
+    few = np.flatnonzero(labels < 3)[::3]  # 12 vectors of 20 numbers span 11 dimensions
+    layer = fit_linear(X[few], labels[few], configured(dim=64))
+    assert layer.weight.shape == (11, 20)
+    assert np.isfinite(layer(X)).all()
+
+
+def test_vectors_that_are_all_alike() -> None:
+    layer = fit_linear(np.full((8, 3), 7.0), np.arange(8) // 2, configured())
+    assert np.isfinite(layer.weight).all()
+    assert not layer(np.full((2, 3), 7.0)).any()
+
+
+def test_the_same_bytes_every_time_and_no_trace() -> None:
+    X, labels = hidden_directions(classes=10)
+    before, state, threads = X.copy(), torch.get_rng_state(), torch.get_num_threads()
+    layers = [fit_linear(X, labels, configured()) for _ in range(2)]
+    assert layers[0].weight.tobytes() == layers[1].weight.tobytes()
+    assert torch.get_rng_state().equal(state)
+    assert torch.get_num_threads() == threads
+    np.testing.assert_array_equal(X, before)
+
+
+def test_rate_is_chosen_on_held_out_classes() -> None:
+    config = configured(steps=60)
+    assert choose_rate(*hidden_directions(classes=30), config) >= 0.016  # the start is of no use: far to go
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(30), 8)
+    noise = rng.normal(size=(240, 40))  # nothing to learn: a lead of a higher rate would be luck
+    good = rng.normal(size=(30, 40))[labels] + 0.3 * noise  # nothing left to learn
+    assert choose_rate(noise, labels, config) == choose_rate(good, labels, config) == RATES[0]
+    assert choose_rate(*hidden_directions(classes=9), config) == RATES[0]  # too few to hold some out
+
+
+def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    X, labels = hidden_directions(classes=10)
+    fit_linear(X, labels, configured(steps=3))
+    assert capsys.readouterr().err == ""
+    fit_linear(X, labels, configured(steps=3), progress=True)
+    assert "fit, rate 0.064: 360 of 360 images" in capsys.readouterr().err
