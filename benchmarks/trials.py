@@ -68,7 +68,7 @@ def main() -> None:
 
 def measure(packed: ls.PackedImages, loss: str, settings: dict[str, Any], folder: Path) -> dict[str, float]:
     """Train with these settings and measure on the other products."""
-    common = {"data": packed.folder, "out": folder, "dim": DIM, "crop": CROP, "steps": STEPS}
+    common: dict[str, Any] = {"data": packed.folder, "out": folder, "dim": DIM, "crop": CROP, "steps": STEPS}
     if loss == "untrained":
         embedder = Embedder(starting_trunk(load_config(preset="quick", **common)), 0, crop=CROP)
     else:

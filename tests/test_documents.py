@@ -17,8 +17,9 @@ import torch
 import yaml
 from PIL import Image
 
+from experiments.sets import tiny_cub
 from liftedstruct.cli import COMMANDS, Command, main
-from liftedstruct.training.presets import PRESETS
+from liftedstruct.training.presets import FOR_LOSS, PRESETS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -42,7 +43,11 @@ DOCUMENTS = {"README.md": README, **PAGES}
 # A block with such a title takes minutes or more. Here its commands keep their flags, but get few images and few steps.
 LONG = "; tested on few images, for few steps"
 TINY = {"CUB_200_2011.tgz": "photos/"}
-FEW = {"train": "--trunk small --weights random --batch-size 8 --steps 2 --crop 32 --freeze 0 --threads 1"}
+FEW = {
+    "train": "--trunk small --weights random --batch-size 8 --steps 2 --crop 32 --freeze 0 --threads 1",
+    "fit": "--trunk small --size 48 --crop 32 --steps 2",
+    "reproduce": "--trunk small --crop 32 --steps 2 --anyway",
+}
 
 
 class Block(NamedTuple):
@@ -73,7 +78,8 @@ def run_command(line: str, long: bool) -> None:
     program, first, *rest = shlex.split(line, comments=True)
     expected = int(found[1]) if (found := re.search(r"# exit code (\d)$", line)) else 0
     if program == "liftedstruct" and long:
-        rest = [TINY.get(word, word) for word in rest] + FEW.get(first, "").split()
+        few = {"CUB_200_2011.tgz": str(tiny_cub(Path("tiny-cub")))} if first == "reproduce" else TINY
+        rest = [few.get(word, word) for word in rest] + FEW.get(first, "").split()
     if program == "liftedstruct":
         assert main([first, *rest]) == expected, line
     elif program == "python":
@@ -148,6 +154,14 @@ def test_the_page_on_the_protocol_has_the_presets(preset: str) -> None:
     section = PAGES["protocol.md"].split(f"## The preset `{preset}`\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \| (.+) \|$", section, flags=re.MULTILINE)
     assert {setting: yaml.safe_load(value) for setting, value, _ in rows} == PRESETS[preset]
+
+
+def test_the_page_on_the_protocol_has_what_quick_changes_for_other_losses() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(.*?)` \|$", PAGES["protocol.md"], flags=re.MULTILINE)
+    shown: dict[str, dict[str, object]] = {}
+    for loss, setting, value in rows:
+        shown.setdefault(loss, {})[setting] = yaml.safe_load(value)
+    assert shown == FOR_LOSS["quick"]
 
 
 @pytest.mark.parametrize("name", ["speed.md", "scaling.md"])

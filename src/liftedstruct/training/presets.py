@@ -4,7 +4,7 @@ from typing import Any
 
 from liftedstruct.checks import pick
 
-__all__ = ["PRESETS", "preset_settings"]
+__all__ = ["FOR_LOSS", "PRESETS", "preset_settings"]
 
 # Where a setting is from: P the paper, C its authors' code (or their answers about it), M measured by us, each in
 # its own preset. Everything that is not named here is as TrainConfig has it.
