@@ -46,7 +46,7 @@ TINY = {"CUB_200_2011.tgz": "photos/"}
 FEW = {
     "train": "--trunk small --weights random --batch-size 8 --steps 2 --crop 32 --freeze 0 --threads 1",
     "fit": "--trunk small --size 48 --crop 32 --steps 2",
-    "reproduce": "--trunk small --crop 32 --steps 2 --anyway",
+    "reproduce": "--trunk small --weights random --crop 32 --steps 2 --anyway",
 }
 
 
