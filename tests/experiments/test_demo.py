@@ -62,6 +62,17 @@ def test_a_page_or_scores_that_were_lost_are_made_again(made: tuple[Path, str]) 
     again = demo(folder.parent, scale=TINY)
     assert again.split("Made in")[0] == text.split("Made in")[0]
     assert (folder / "report.html").is_file()
+    Scores.load(folder / "triplet-8/scores.json")
+
+
+def test_a_page_of_other_runs_is_written_anew(made: tuple[Path, str]) -> None:
+    folder, _ = made
+    shown = json.loads((folder / "report.json").read_text())
+    (folder / "report.json").write_text(json.dumps(shown[:-1]))  # as if there had been a run less
+    before = (folder / "report.html").stat().st_mtime_ns
+    demo(folder.parent, scale=TINY)
+    assert (folder / "report.html").stat().st_mtime_ns > before
+    assert json.loads((folder / "report.json").read_text()) == shown
 
 
 def test_the_two_sizes() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from experiments.sets import folder_of, tiny_cub
 from liftedstruct.experiments import reproduce
-from liftedstruct.experiments.reproduction import PAPER_ON
+from liftedstruct.experiments.reproduction import PAPER_ON, _check_prepared
 from liftedstruct.images import read_images
-from liftedstruct.packed import prepare
+from liftedstruct.packed import PackedImages, prepare
 
 QUICK: dict[str, Any] = {"preset": "quick", "trunk": "small", "steps": 2, "crop": 40, "anyway": True}
 
@@ -48,7 +48,10 @@ def test_all_of_it_then_some_more(cub: Path, tmp_path: Path, capsys: pytest.Capt
     said = capsys.readouterr().err
     assert "warning: CUB-200-2011 has 5,864 and 5,924 images" in said
     assert "triplet-512        triplet, 512 dimensions, 2 steps: not now" in said
+    warning = "These are 200 test images of CUB-200-2011, which has 5,924: the scores cannot be compared with those of others."
+    assert f"Beware: {warning}" in first
     page = (tmp_path / "report.html").read_text()
+    assert warning in page
     assert "Recall@1 reported by others" in page
     assert "none of this loss and size" in page
 
@@ -62,10 +65,19 @@ def test_all_of_it_then_some_more(cub: Path, tmp_path: Path, capsys: pytest.Capt
         mean, low, high = (float(each) for each in re.findall(r"[\d.]+", row.split(" 512 ")[1])[:3])
         assert low <= mean <= high
         assert mean == pytest.approx((low + high) / 2, abs=0.11)
+    # what is wrong with any run of the plan is found before the first is trained
+    for change, rule in (({"steps": 3}, "its steps is 2 and not 3"), ({"crop": 32}, "its crop is 40 and not 32")):
+        with pytest.raises(ValueError, match=rule):
+            reproduce("cub", cub / "prepared", tmp_path, **{**settings, "seeds": (7, 0)} | change)
+    assert not (tmp_path / "triplet-512-seed-7").exists()
 
 
 def test_data_that_is_not_whole_or_another(cub: Path, tmp_path: Path) -> None:
     quick = {**QUICK, "anyway": False, "dry_run": True}
+    with pytest.raises(
+        ValueError, match=r"must be prepared with --size 256 --fit resize, it is of 48 px and resize\."
+    ):
+        _check_prepared(PackedImages(cub / "prepared"), "resize", anyway=False)
     rule = r"CUB-200-2011 must have 5,864 and 5,924 images to train on and to test, .* has 200 and 200\. Download it again, or"
     for data in (cub / "CUB_200_2011", cub / "prepared"):
         with pytest.raises(ValueError, match=rule):

@@ -325,6 +325,8 @@ def test_a_run_is_begun_gone_on_with_or_found(
         ValueError, match=r"run must hold a run of these settings, its lr is 0\.001 and not 0\.5\. Choose another"
     ):
         train_or_resume(replace(config, lr=0.5))
+    with pytest.raises(ValueError, match=r"its weights is None and not random\."):
+        train_or_resume(replace(config, weights="random"))
     other = products(tmp_path / "other", classes=12)
     with pytest.raises(ValueError, match=r"must be as it was when the run began, its checksum was"):
         train_or_resume(replace(config, data=str(other.folder)))

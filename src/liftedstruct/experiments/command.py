@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from liftedstruct.arguments import names, open_data, whole_numbers
+from liftedstruct.packed.files import META
 
 __all__ = ["demo_command", "fit_command", "reproduce_command"]
 
@@ -57,6 +58,8 @@ def fit_command(
     """
     from liftedstruct.experiments.fitting import fit as fit_images
 
+    if (Path(data) / META).is_file():
+        raise ValueError(f"data must be pictures, {data} is prepared already. Train on it: liftedstruct train {data} --out RUN")
     image_set = open_data(data, kind, test_classes, 0.0, seed, size)
     text = fit_images(
         image_set,
@@ -96,7 +99,7 @@ def reproduce_command(
     Args:
         name: of the data set.
         data: where it is, as downloaded, or prepared already.
-        out: folder for all of it, made if absent; by default reproduce-NAME. A second run goes on, and skips what is done.
+        out: folder for all of it, made if absent; by default reproduce-NAME-PRESET. A second run goes on.
         preset: settings of every training (see "liftedstruct list presets").
         losses: names with commas between.
         sizes: numbers in an embedding, with commas between.

@@ -36,8 +36,8 @@ def consult(image_set: ImageSet, packed: PackedImages, folder: Path, anyway: boo
     say("\n".join(f"      {line}" for line in found["text"].splitlines() if line))
     if found["serious"] and not anyway:
         raise ValueError(
-            f"{image_set.root} must be free of what the doctor calls serious, see above. Mend it, take the list of "
-            f"'liftedstruct doctor {image_set.root} --fix list.csv' instead, or pass --anyway."
+            f"{image_set.root} must be free of what the doctor calls serious, see above. Mend that, or leave those images out "
+            "by a list, which 'liftedstruct doctor' writes with --fix, or pass --anyway."
         )
 
 

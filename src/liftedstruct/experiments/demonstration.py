@@ -62,7 +62,7 @@ def demo(out: str | Path, *, seed: int = 0, scale: Scale = SHORT) -> str:
         for dim in scale.sizes
         for loss in LOSSES_OF_THE_PAPER
     ]
-    check_tools(configs[0])
+    check_tools(configs[0], PIXELS)
     steps = Steps(number_of_steps(configs) + 3)
     with steps.step(f"render pictures of {scale.products:,} products"):
         image_set = write_products(folder / "photos", classes=scale.products, size=PIXELS, seed=seed)

@@ -10,6 +10,7 @@ from liftedstruct.experiments.data import PREPARED, consult, prepare_in
 from liftedstruct.experiments.measuring import carry_out, check_tools, number_of_steps
 from liftedstruct.experiments.steps import Steps
 from liftedstruct.images import ImageSet
+from liftedstruct.images.image_set import Indices
 from liftedstruct.packed import PackedImages
 from liftedstruct.training import TrainConfig, load_config
 from liftedstruct.training.config import batches_of
@@ -18,9 +19,10 @@ from liftedstruct.training.sources import fitting_size
 __all__ = ["fit"]
 
 RUN = "run"  # name of the run's folder
-ENOUGH = 20  # training classes of which a tenth can be held out
+ENOUGH = 100  # training classes, of which a tenth is held out: a choice by fewer than ten classes would be chance
 VALIDATION = 0.1
-TIMES = 30  # that an image of a small set is seen at most, unless somebody says how many steps
+BATCH = 64  # images, if there are so many of enough classes
+TIMES = 30  # that an image of a small set is seen, about, unless somebody says how many steps
 FEWEST = 40  # steps
 
 
@@ -66,13 +68,26 @@ def fit(
         seed=seed,
         **{name: value for name, value in given.items() if value is not None},
     )
-    check_tools(config)
+    check_tools(config, size)
+    _check_split(image_set)
     work = Steps(number_of_steps([config]) + 2)
     with work.step(f"prepare {len(image_set):,} images of {len(image_set.class_names):,} classes"):
         packed = prepare_in(folder, image_set, size=size, fit=fit)
     with work.step("have the doctor look at them"):
         consult(image_set, packed, folder, anyway)
     return carry_out([_suited(config, packed, steps is None)], packed, folder, work)
+
+
+def _check_split(image_set: ImageSet) -> None:
+    """Raise if there is too little on one side of the split to learn from or to measure."""
+    for rows, purpose in ((image_set.train, "train on"), (image_set.test, "test")):
+        sizes = np.unique(image_set.labels[rows], return_counts=True)[1]
+        pairs = int((sizes > 1).sum())
+        if len(sizes) < 2 or pairs < (2 if purpose == "train on" else 1):
+            raise ValueError(
+                f"there must be two classes to {purpose}, with two pictures each, got {len(sizes)} of which {pairs} have two. "
+                "Add pictures, or choose the classes for the test with --test-classes."
+            )
 
 
 def _suited(config: TrainConfig, packed: PackedImages, free: bool) -> TrainConfig:
@@ -83,7 +98,17 @@ def _suited(config: TrainConfig, packed: PackedImages, free: bool) -> TrainConfi
         config = replace(config, validation=VALIDATION)
     elif not len(packed.validation):
         config = replace(config, validate_every=0)
+    config = replace(config, images=_images_of_each(config, labels))
     if not free:
         return config
     batch = config.batch_size or fitting_size(batches_of(config), config.images, labels)
     return replace(config, steps=min(config.steps, max(FEWEST, TIMES * len(labels) // batch)))
+
+
+def _images_of_each(config: TrainConfig, labels: Indices) -> int:
+    """How many images of each class are in a batch: more than the preset's where there are too few classes to fill it."""
+    sizes = np.unique(labels, return_counts=True)[1]
+    sizes = sizes[sizes > 1]
+    if batches_of(config) != "balanced" or config.batch_size is not None:
+        return config.images
+    return max(config.images, min(BATCH // len(sizes), int(np.median(sizes))))

@@ -1,10 +1,16 @@
 """One training after the other, each embedded and measured on the test classes, then a page of all; nothing is done twice."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+from liftedstruct import __version__
+from liftedstruct.atomic import write_json
 from liftedstruct.embedder import EMBEDDER, Embedder, Embeddings, embed
+from liftedstruct.evaluation import Scores
 from liftedstruct.evaluation.files import EMBEDDINGS
 from liftedstruct.experiments.steps import Steps
 from liftedstruct.experiments.summary import summary
@@ -15,20 +21,26 @@ from liftedstruct.packed import PackedImages
 from liftedstruct.progress import say
 from liftedstruct.report.page import write_report
 from liftedstruct.report.sources import read_runs
-from liftedstruct.training import TrainConfig, starting_trunk, train_or_resume
+from liftedstruct.training import TrainConfig, check_run, starting_trunk, train_or_resume
+from liftedstruct.training.machine import find_device
 
 __all__ = ["REPORT", "UNTRAINED", "carry_out", "check_tools", "describe_run", "number_of_steps"]
 
-REPORT = "report.html"
+REPORT, SHOWN = "report.html", "report.json"  # the page, and what it shows
 MANY = 5_000  # images from which on it takes so long to measure them that it is said how far it is
 UNTRAINED = "pool5.npz"  # the pooled features of a trunk that was not trained on this, as the paper calls them
 
 
-def check_tools(config: TrainConfig) -> None:
-    """Raise before any work if something that the end of it needs is not installed."""
+def check_tools(config: TrainConfig, size: int) -> None:
+    """Raise before any work if what the end of it needs is not installed, or the crops do not fit into images of that size."""
     for module in ("jinja2", "matplotlib", "openTSNE"):
         require(module, "figures")
-    _untrained(config)
+    crop = _untrained(config).crop
+    if crop > size:
+        raise ValueError(
+            f"the images must be at least as large as what the network is shown, {crop} px, got {size}. "
+            "Pass a larger --size, or a smaller --crop."
+        )
 
 
 def number_of_steps(configs: Sequence[TrainConfig]) -> int:
@@ -56,6 +68,8 @@ def carry_out(
         published: what others report for this data, to show in the table.
 
     """
+    for config in configs:
+        check_run(config)
     folder.mkdir(parents=True, exist_ok=True)
     with steps.step("measure the untrained trunk"):
         untrained = _measure_untrained(configs[0], packed, folder)
@@ -65,9 +79,7 @@ def carry_out(
             runs.append(_measure_trained(config, packed))
     paths = [*reversed(runs), untrained]
     with steps.step("write the page"):
-        page = folder / REPORT
-        if not _is_newer(page, paths):
-            write_report(paths, page)
+        page = _write_page(paths, folder)
     return f"{summary(paths, published)}\n\nMade in {steps.took}. Open {page.absolute()} in a browser."
 
 
@@ -81,17 +93,19 @@ def _measure_untrained(config: TrainConfig, packed: PackedImages, folder: Path) 
     """Embed and measure the test classes with the trunk as it is before any training; the file of the embeddings."""
     file, embedder = folder / UNTRAINED, _untrained(config)
     if not _is_of(file, packed, weights=embedder.trunk.weights, trunk=embedder.trunk.name, crop=embedder.crop):
-        embed(embedder, packed, packed.test, progress=True, out=file)
+        embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True, out=file)
     return _measured(file)
 
 
 def _measure_trained(config: TrainConfig, packed: PackedImages) -> Path:
     """Train, embed and measure, as far as that is not done already; the folder of the run."""
     run = train_or_resume(config)
-    file = run.folder / EMBEDDINGS
+    if run.recall_at_1 is not None and not run.best_step:
+        say("      no step was better on the held-out classes than the start, which is what was kept")
+    file, embedder = run.folder / EMBEDDINGS, run.embedder()
     newer = file.exists() and file.stat().st_mtime >= (run.folder / EMBEDDER).stat().st_mtime
-    if not (newer and _is_of(file, packed)):
-        embed(run.embedder(), packed, packed.test, progress=True, out=file)
+    if not (newer and _is_of(file, packed, dim=embedder.dim, normalised=embedder.normalize, crop=embedder.crop)):
+        embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True, out=file)
     return _measured(run.folder)
 
 
@@ -111,15 +125,33 @@ def _is_of(file: Path, packed: PackedImages, **protocol: object) -> bool:
     return found.part == "test" and all(found.protocol.get(name) == value for name, value in wanted.items())
 
 
-def _is_newer(page: Path, paths: Sequence[Path]) -> bool:
-    """Whether a page was written after all that it shows."""
-    shown = [run.scores_file for run in read_runs(paths, progress=False)]
-    return page.is_file() and page.stat().st_mtime >= max(file.stat().st_mtime for file in shown)
+def _write_page(paths: Sequence[Path], folder: Path) -> Path:
+    """The page of these runs, written anew unless it is there and shows just them, as they are now."""
+    page, kept = folder / REPORT, folder / SHOWN
+    runs = read_runs(paths, progress=False)
+    shown = [__version__, *(f"{run.name} {sha256(run.scores_file.read_bytes()).hexdigest()}" for run in runs)]
+    if not (page.is_file() and _read_json(kept) == shown):
+        kept.unlink(missing_ok=True)
+        write_report(paths, page)
+        write_json(kept, shown)
+    return page
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def _measured(path: Path) -> Path:
     """Say the scores, which are kept beside the embeddings."""
     run = read_runs([path], progress=False)[0]
+    if run.scores_file.is_file():
+        try:
+            Scores.load(run.scores_file)
+        except ValueError:  # damaged; in a folder of ours nobody else keeps anything under that name
+            run.scores_file.unlink()
     scores = replace(run, progress=len(run) > MANY).scores
     names = {"Recall@1": "Recall@1", "NMI, affinity": "NMI", "F1, affinity": "F1"}
     parts = [f"{short} {100 * scores.measures[name].value:.1f} %" for name, short in names.items()]

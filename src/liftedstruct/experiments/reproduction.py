@@ -8,15 +8,15 @@ from liftedstruct.checks import check_count, pick
 from liftedstruct.evaluation.files import EMBEDDINGS
 from liftedstruct.experiments.data import PREPARED, prepare_in
 from liftedstruct.experiments.measuring import carry_out, check_tools, describe_run, number_of_steps
-from liftedstruct.experiments.pace import Pace, measure_pace
+from liftedstruct.experiments.pace import measure_pace
 from liftedstruct.experiments.steps import Steps, duration
 from liftedstruct.figures.published import published_for
-from liftedstruct.images import read_images
+from liftedstruct.images import ImageSet, read_images
 from liftedstruct.images.benchmarks import CARS, CUB, ONLINE_PRODUCTS, Benchmark
 from liftedstruct.packed import PackedImages
 from liftedstruct.packed.files import META
 from liftedstruct.progress import say
-from liftedstruct.training import TrainConfig, load_config
+from liftedstruct.training import TrainConfig, check_run, load_config
 from liftedstruct.training.run_folder import CONFIG, RunFolder
 
 __all__ = ["BENCHMARKS", "LOSSES_OF_THE_PAPER", "SIZES_OF_THE_PAPER", "reproduce"]
@@ -24,6 +24,7 @@ __all__ = ["BENCHMARKS", "LOSSES_OF_THE_PAPER", "SIZES_OF_THE_PAPER", "reproduce
 LOSSES_OF_THE_PAPER = ("contrastive", "triplet", "lifted_struct")  # its own last
 SIZES_OF_THE_PAPER = (64, 128, 256, 512)
 BENCHMARKS: dict[str, Benchmark] = {"cub": CUB, "cars": CARS, "online-products": ONLINE_PRODUCTS}
+SIZE = 256  # pixels
 FITS_OF = {"online-products": "trim-letterbox"}  # as the authors' code has it; the others are resized
 # Where the authors' code has other settings for a data set than the preset that follows the paper.
 PAPER_ON: dict[str, dict[str, Any]] = {"cub": {"lr": 1e-6, "steps": 40_000}}
@@ -56,7 +57,7 @@ def reproduce(
     Args:
         name: of the data set, one of ``BENCHMARKS``.
         data: where it is, as downloaded, or prepared already.
-        out: folder for all of it, made if absent; by default ``reproduce-NAME``.
+        out: folder for all of it, made if absent; by default ``reproduce-NAME-PRESET``.
         preset: settings of every training.
         losses: what to train with.
         sizes: numbers in an embedding.
@@ -71,7 +72,7 @@ def reproduce(
 
     """
     benchmark = pick(BENCHMARKS, name, "the data set")
-    data, folder = Path(data), Path(f"reproduce-{name}" if out is None else out)
+    data, folder = Path(data), Path(f"reproduce-{name}-{preset}" if out is None else out)
     ready = (data / META).is_file()
     settings = PAPER_ON.get(name, {}) if preset == "paper" else {}
     given = {"trunk": trunk, "weights": weights, "steps": steps, "crop": crop}
@@ -95,22 +96,30 @@ def reproduce(
     }
     first = next(iter(plan.values()))
     chosen = plan if only is None else {run: pick(plan, run, "a run of the plan") for run in only}
-    check_tools(first)
+    fit = FITS_OF.get(name, "resize")
     if ready:
         packed = PackedImages(data)
-        _check_whole(benchmark, packed.name, (len(packed.train), len(packed.test)), data, anyway)
+        check_tools(first, packed.size)
+        _check_whole(benchmark, packed, data, anyway)
+        _check_prepared(packed, fit, anyway)
     else:
+        check_tools(first, SIZE)
         image_set = read_images(data, name)
-        _check_whole(benchmark, image_set.name, (len(image_set.train), len(image_set.test)), data, anyway)
-    text = _plan_text(plan, chosen, f"{benchmark.name}, preset {preset}, into {folder}", measure_pace(first), benchmark)
+        for warning in image_set.warnings:
+            say(f"warning: {warning}")
+        _check_whole(benchmark, image_set, data, anyway)
+    for config in plan.values():
+        check_run(config)
+    text = _plan_text(plan, chosen, f"{benchmark.name}, preset {preset}, into {folder}", benchmark)
     if dry_run:
         return text
     say(text)
     work = Steps(number_of_steps(list(chosen.values())) + (not ready))
     if not ready:
         with work.step(f"prepare {len(image_set):,} images"):
-            packed = prepare_in(folder, image_set, fit=FITS_OF.get(name, "resize"))
-    others = [folder / run for run in plan if run not in chosen and (folder / run / EMBEDDINGS).is_file()]
+            packed = prepare_in(folder, image_set, size=SIZE, fit=fit)
+        _check_whole(benchmark, packed, data, anyway)  # without what could not be read
+    others = [folder / run for run in plan if run not in chosen and _is_done(plan[run])]
     published = published_for(benchmark.name)
     return carry_out(list(chosen.values()), packed, folder, work, also=others, published=published)
 
@@ -119,8 +128,28 @@ def _run_name(loss: str, size: int, seed: int) -> str:
     return f"{loss}-{size}" + (f"-seed-{seed}" if seed else "")
 
 
-def _check_whole(benchmark: Benchmark, name: str, found: tuple[int, int], data: Path, anyway: bool) -> None:
+def _is_done(config: TrainConfig) -> bool:
+    """Whether a run is trained to its end and embedded."""
+    return _steps_left(config) == 0 and (Path(config.out) / EMBEDDINGS).is_file()
+
+
+def _steps_left(config: TrainConfig) -> int:
+    state = RunFolder(config.out).progress() if (Path(config.out) / CONFIG).is_file() else None
+    return config.steps - (state["step"] if state else 0)
+
+
+def _check_prepared(packed: PackedImages, fit: str, anyway: bool) -> None:
+    """Raise if the images were prepared otherwise than this experiment would do it."""
+    if (packed.size, packed.fit) != (SIZE, fit) and not anyway:
+        raise ValueError(
+            f"{packed.folder} must be prepared with --size {SIZE} --fit {fit}, it is of {packed.size} px and {packed.fit}. "
+            "Name the data as downloaded, or pass --anyway."
+        )
+
+
+def _check_whole(benchmark: Benchmark, images: ImageSet | PackedImages, data: Path, anyway: bool) -> None:
     """Raise if this is other data, or less of it than all that report a score have used."""
+    name, found = images.name, (len(images.train), len(images.test))
     if name != benchmark.name:
         raise ValueError(f"data must be {benchmark.name}, {data} holds {name!r}. Name the right folder or archive.")
     if found == benchmark.images:
@@ -135,28 +164,24 @@ def _check_whole(benchmark: Benchmark, name: str, found: tuple[int, int], data: 
     say(f"warning: {name} has {wanted} images, {got}; these scores cannot be compared with those of others")
 
 
-def _plan_text(plan: Plan, chosen: Plan, title: str, pace: Pace, benchmark: Benchmark) -> str:
+def _plan_text(plan: Plan, chosen: Plan, title: str, benchmark: Benchmark) -> str:
     """What will be done and about how long each part takes."""
-    rows, total = [], 0.0
+    if all(_is_done(config) for config in chosen.values()):
+        return f"plan: {title}\nall {len(chosen):,} runs are done"
+    pace = measure_pace(next(iter(plan.values())))
+    rows, total = [], benchmark.images[1] / pace.embed  # of the untrained trunk
     for run, config in plan.items():
-        state = RunFolder(config.out).progress() if (Path(config.out) / CONFIG).is_file() else None
-        left = config.steps - (state["step"] if state else 0)
-        images = _batch_size(config) * left
-        seconds = images / pace.train + (benchmark.images[1] / pace.embed if left else 0)
-        if run not in chosen:
-            word = "done" if not left else "not now"
-        elif not left:
+        left = _steps_left(config)
+        seconds = left * (config.batch_size or 64) / pace.train + benchmark.images[1] / pace.embed
+        if _is_done(config):
             word = "done"
+        elif run not in chosen:
+            word = "not now"
         else:
             total += seconds
-            word = f"{'go on' if state else 'train'}, about {duration(seconds)}"
+            word = f"{'train' if left == config.steps else 'go on'}, about {duration(seconds)}"
         rows.append(f"  {run:<{max(map(len, plan))}}  {describe_run(config)}: {word}")
-    seconds = total + benchmark.images[1] / pace.embed
     lines = [f"plan: {title}", *rows]
     rates = f"{pace.train:.3g} images/s to train, {pace.embed:.3g} to embed, measured now on noise"
-    lines.append(f"about {duration(seconds)} in all on this machine ({rates}), and some minutes to measure and for the page")
+    lines.append(f"about {duration(total)} in all on this machine ({rates}); to prepare, to measure and the page are not in it")
     return "\n".join(lines)
-
-
-def _batch_size(config: TrainConfig) -> int:
-    return config.batch_size or 64

@@ -33,7 +33,8 @@ def summary(paths: Sequence[Path], published: Sequence[Published] | None = None)
     """
     runs = read_runs(paths, progress=False)
     first, _ = words.chosen(runs)
-    lines = [*_table(runs[::-1], published), "", *_in_words(first, runs), "", MEANING, _protocol(first)]
+    warnings = [f"Beware: {warning}" for warning in dict.fromkeys(warning for run in runs for warning in run.warnings)]
+    lines = [*_table(runs[::-1], published), "", *_in_words(first, runs), "", MEANING, _protocol(first), *warnings]
     return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ from liftedstruct.evaluation.evaluating import recall_estimates
 from liftedstruct.evaluation.files import EMBEDDINGS, SCORES, belong, count_readings
 from liftedstruct.figures.subject import KS, Subject
 from liftedstruct.figures.thumbnails import Thumbnails, placeholders, thumbnails_of
-from liftedstruct.images.benchmarks import ONLINE_PRODUCTS
+from liftedstruct.images.benchmarks import CARS, CUB, ONLINE_PRODUCTS
 from liftedstruct.neighbours.ranks import SINGLES
 from liftedstruct.packed import PackedImages
 from liftedstruct.progress import say
@@ -163,6 +163,7 @@ def _read(path: Path, progress: bool) -> Run:
     _check_whole(file, found)
     record, log = (folder.record(), folder.read_log()) if config else ({}, [])
     thumbnails, warnings = _open_images(found)
+    warnings += _incomplete(found)
     if config is not None:
         warnings += _doubts(folder, config, file, log)
     return Run(
@@ -221,6 +222,17 @@ def _open_images(found: Embeddings) -> tuple[Thumbnails, list[str]]:
     if packed.checksum != found.protocol.get("checksum"):
         return placeholders, [f"The images in {found.data} are others than those that were embedded, so they are not shown."]
     return thumbnails_of(packed.images, found.rows), []
+
+
+def _incomplete(found: Embeddings) -> list[str]:
+    """Whether test images of a benchmark are missing, so that no score of others can be compared."""
+    benchmark = next((one for one in (CARS, CUB, ONLINE_PRODUCTS) if one.name == found.protocol.get("data")), None)
+    if benchmark is None or found.part != "test" or len(found) == benchmark.images[1]:
+        return []
+    return [
+        f"These are {len(found):,} test images of {benchmark.name}, which has {benchmark.images[1]:,}: "
+        "the scores cannot be compared with those of others."
+    ]
 
 
 def _doubts(folder: RunFolder, config: TrainConfig, file: Path, log: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -16,9 +16,10 @@ from liftedstruct.training.run_folder import CONFIG, RunFolder
 from liftedstruct.training.sources import fitting_size, split
 from liftedstruct.trunks import Trunk, make_trunk
 
-__all__ = ["Run", "resume", "starting_trunk", "train", "train_or_resume"]
+__all__ = ["Run", "check_run", "resume", "starting_trunk", "train", "train_or_resume"]
 
 FREE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every")  # may change without another embedding
+OPEN = ("batches", "batch_size", "crop")  # may be left to what the loss, the data and the trunk suggest
 
 
 @dataclass(frozen=True)
@@ -81,25 +82,28 @@ def train_or_resume(config: TrainConfig, *, progress: bool = True) -> Run:
     folder = RunFolder(config.out)
     if not (folder / CONFIG).exists():
         return train(config, progress=progress)
-    begun = folder.config()
-    _check_settings(folder, begun, config)
-    state = folder.progress()
+    check_run(config)
+    begun, state = folder.config(), folder.progress()
     if state is None or state["step"] < begun.steps or not (folder / EMBEDDER).exists():
         return resume(folder.path, data=config.data, progress=progress)
-    _check_same(folder.record(), PackedImages(config.data))
     return Run(folder.path, begun, state["step"], state["best_step"], state["best"] if state["best"] >= 0 else None)
 
 
-def _check_settings(folder: RunFolder, begun: TrainConfig, config: TrainConfig) -> None:
-    """Raise if a run was begun with other settings; those that the new ones leave open may be anything."""
-    resolved = replace(config, weights=_absolute(config.weights))
+def check_run(config: TrainConfig) -> None:
+    """Raise if the folder of these settings holds a run of other ones, or of other data where that is there already."""
+    folder = RunFolder(config.out)
+    if not (folder / CONFIG).exists():
+        return
+    begun, resolved = folder.config(), replace(config, weights=_absolute(config.weights))
     for field in fields(TrainConfig):
         was, now = getattr(begun, field.name), getattr(resolved, field.name)
-        if field.name not in FREE and now not in (None, was):
+        if field.name not in FREE and now != was and not (now is None and field.name in OPEN):
             raise ValueError(
                 f"{folder.path} must hold a run of these settings, its {field.name} is {was} and not {now}. "
                 "Choose another folder, or remove that one."
             )
+    if Path(config.data).exists():
+        _check_same(folder.record(), PackedImages(config.data))
 
 
 def _absolute(weights: str | None) -> str | None:
