@@ -53,7 +53,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
     Args:
         dim: dimensions of the embedding; of vectors no more than they have themselves, nor than n - 1.
         loss: what is minimised, a name in ``liftedstruct.losses.LOSSES``.
-        margin: the paper's alpha.
+        margin: the paper's alpha; 1 if neither given nor in the preset.
         batch_size: images in a batch at most; 128 vectors or 64 images if not given. With few classes more images of each meet.
         steps: training steps; 300 on vectors, 1,000 on images if not given.
         lr: learning rate. If not given, of vectors one of four, by a fifth of the classes, which are held out for that and then
@@ -96,7 +96,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         dim: int = 64,
         *,
         loss: str = "lifted_struct",
-        margin: float = 1.0,
+        margin: float | None = None,
         batch_size: int | None = None,
         steps: int | None = None,
         lr: float | None = None,
