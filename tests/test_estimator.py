@@ -103,7 +103,7 @@ def test_attributes() -> None:
 def test_labels_of_any_kind() -> None:
     X, y = noisy(12)
     made = [
-        LiftedEmbedding(dim=4, steps=5).fit(X, labels).transform(X)
+        LiftedEmbedding(dim=4, steps=5, lr=0.01).fit(X, labels).transform(X)
         for labels in (
             y,
             y.tolist(),
@@ -130,9 +130,9 @@ def test_classes_of_one_image(loss: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32])
 def test_numbers_of_any_type(dtype: type) -> None:
     X, y = noisy(12)
-    made = LiftedEmbedding(dim=4, steps=5).fit(X.astype(dtype), y).transform(X.astype(dtype))
+    made = LiftedEmbedding(dim=4, steps=5, lr=0.01).fit(X.astype(dtype), y).transform(X.astype(dtype))
     assert made.dtype == (np.float32 if dtype is np.float32 else np.float64)
-    assert LiftedEmbedding(dim=4, steps=5).fit(torch.tensor(X), y).transform(torch.tensor(X)).shape == made.shape
+    assert LiftedEmbedding(dim=4, steps=1, lr=0.01).fit(torch.tensor(X), y).transform(torch.tensor(X)).shape == made.shape
 
 
 def test_random_state() -> None:
@@ -146,7 +146,7 @@ def test_random_state() -> None:
 
 def test_pipeline_and_search_over_groups_of_classes() -> None:
     X, y = noisy(20)
-    pipeline = make_pipeline(StandardScaler(), LiftedEmbedding(dim=8, steps=30), KNeighborsClassifier(1))
+    pipeline = make_pipeline(StandardScaler(), LiftedEmbedding(dim=8, steps=30, lr=0.05), KNeighborsClassifier(1))
     assert isinstance(pipeline, Pipeline)
     nearest = KNeighborsClassifier(1).fit(X[::2], y[::2]).score(X[1::2], y[1::2])
     assert pipeline.fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > nearest + 0.3
@@ -162,7 +162,7 @@ def test_pipeline_and_search_over_groups_of_classes() -> None:
 
 def test_clone_set_params_and_joblib(tmp_path: Path) -> None:
     X, y = noisy(12)
-    embedding = LiftedEmbedding(dim=4, steps=5, settings={"momentum": 0.8}).fit(X, y)
+    embedding = LiftedEmbedding(dim=4, steps=5, lr=0.01, settings={"momentum": 0.8}).fit(X, y)
     again = clone(embedding)
     assert again.get_params() == embedding.get_params()
     with pytest.raises(NotFittedError):

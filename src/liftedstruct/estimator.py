@@ -84,7 +84,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
     >>> X = rng.normal(0, 30, (800, 30))
     >>> X[:, :3] = rng.uniform(0, 6, (40, 3))[y] + rng.normal(0, 0.3, (800, 3))
     >>> seen = y < 20
-    >>> embedding = ls.LiftedEmbedding(dim=8).fit(X[seen], y[seen])
+    >>> embedding = ls.LiftedEmbedding(dim=8, lr=0.064).fit(X[seen], y[seen])
     >>> ls.precision_at_1(X[~seen], y[~seen]) < 0.1  # of classes that it has never seen
     True
     >>> ls.precision_at_1(embedding.transform(X[~seen]), y[~seen]) > 0.8  # the three numbers alone: 0.885
