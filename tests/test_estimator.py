@@ -20,7 +20,9 @@ import liftedstruct
 from liftedstruct import Embedder, LiftedEmbedding, PackedImages, TrainConfig, embed, precision_at_1, train
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.products import product_images
+from liftedstruct.training import load_config
 from liftedstruct.training.linear import RATES
+from liftedstruct.training.presets import FOR_LOSS
 from liftedstruct.trunks import make_trunk
 
 SMALL: dict[str, Any] = {"dim": 8, "steps": 6, "trunk": "small", "settings": {"threads": 1}}  # a second on images
@@ -101,7 +103,7 @@ def test_attributes() -> None:
 def test_labels_of_any_kind() -> None:
     X, y = noisy(12)
     made = [
-        LiftedEmbedding(dim=4, steps=5).fit(X, labels).transform(X)
+        LiftedEmbedding(dim=4, steps=5, lr=0.01).fit(X, labels).transform(X)
         for labels in (
             y,
             y.tolist(),
@@ -128,9 +130,9 @@ def test_classes_of_one_image(loss: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32])
 def test_numbers_of_any_type(dtype: type) -> None:
     X, y = noisy(12)
-    made = LiftedEmbedding(dim=4, steps=5).fit(X.astype(dtype), y).transform(X.astype(dtype))
+    made = LiftedEmbedding(dim=4, steps=5, lr=0.01).fit(X.astype(dtype), y).transform(X.astype(dtype))
     assert made.dtype == (np.float32 if dtype is np.float32 else np.float64)
-    assert LiftedEmbedding(dim=4, steps=5).fit(torch.tensor(X), y).transform(torch.tensor(X)).shape == made.shape
+    assert LiftedEmbedding(dim=4, steps=1, lr=0.01).fit(torch.tensor(X), y).transform(torch.tensor(X)).shape == made.shape
 
 
 def test_random_state() -> None:
@@ -144,7 +146,7 @@ def test_random_state() -> None:
 
 def test_pipeline_and_search_over_groups_of_classes() -> None:
     X, y = noisy(20)
-    pipeline = make_pipeline(StandardScaler(), LiftedEmbedding(dim=8, steps=30), KNeighborsClassifier(1))
+    pipeline = make_pipeline(StandardScaler(), LiftedEmbedding(dim=8, steps=30, lr=0.05), KNeighborsClassifier(1))
     assert isinstance(pipeline, Pipeline)
     nearest = KNeighborsClassifier(1).fit(X[::2], y[::2]).score(X[1::2], y[1::2])
     assert pipeline.fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > nearest + 0.3
@@ -160,7 +162,7 @@ def test_pipeline_and_search_over_groups_of_classes() -> None:
 
 def test_clone_set_params_and_joblib(tmp_path: Path) -> None:
     X, y = noisy(12)
-    embedding = LiftedEmbedding(dim=4, steps=5, settings={"momentum": 0.8}).fit(X, y)
+    embedding = LiftedEmbedding(dim=4, steps=5, lr=0.01, settings={"momentum": 0.8}).fit(X, y)
     again = clone(embedding)
     assert again.get_params() == embedding.get_params()
     with pytest.raises(NotFittedError):
@@ -267,15 +269,18 @@ def test_nothing_is_left_of_images(
     assert "step 6 of 6: loss" in capsys.readouterr().err
 
 
-def test_parameters_of_images(images: NDArray[np.uint8]) -> None:
+def test_parameters_of_images(images: NDArray[np.uint8], tmp_path: Path) -> None:
     wide = np.concatenate((images, images), axis=2)  # 32 x 64
     settings = {"threads": 1, "normalize": True, "validation": 0.25, "validate_every": 1, "crop": 24, "log_every": 2}
     embedding = LiftedEmbedding(dim=6, trunk="small", steps=4, lr=1e-3, settings=settings).fit(wide, Y)
     assert (embedding.embedder_.crop, embedding.embedder_.width, embedding.lr_) == (24, 6, 1e-3)
     assert len(embedding.loss_curve_) == 3  # of steps 1, 2 and 4
     np.testing.assert_allclose(np.linalg.norm(embedding.transform(images), axis=1), 1, rtol=1e-5)
-    pooled = LiftedEmbedding(0, trunk="small", preset="quick", steps=1, settings={"freeze": 0, "crop": 16, "threads": 1})
+    few: dict[str, Any] = {"freeze": 0, "crop": 16, "threads": 1}
+    pooled = LiftedEmbedding(0, loss="triplet", trunk="small", preset="quick", steps=1, settings=few, folder=tmp_path)
     assert pooled.fit(images, Y).transform(images[:2]).shape == (2, 128)
+    config = load_config(tmp_path / "run" / "config.yaml")
+    assert config.margin == FOR_LOSS["quick"]["triplet"]["margin"]  # the preset's, not 1
     assert pooled.get_feature_names_out().shape == (128,)
     assert pooled.embedder_.trunk.name == "small"
 

@@ -53,7 +53,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
     Args:
         dim: dimensions of the embedding; of vectors no more than they have themselves, nor than n - 1.
         loss: what is minimised, a name in ``liftedstruct.losses.LOSSES``.
-        margin: the paper's alpha.
+        margin: the paper's alpha; 1 if neither given nor in the preset.
         batch_size: images in a batch at most; 128 vectors or 64 images if not given. With few classes more images of each meet.
         steps: training steps; 300 on vectors, 1,000 on images if not given.
         lr: learning rate. If not given, of vectors one of four, by a fifth of the classes, which are held out for that and then
@@ -84,7 +84,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
     >>> X = rng.normal(0, 30, (800, 30))
     >>> X[:, :3] = rng.uniform(0, 6, (40, 3))[y] + rng.normal(0, 0.3, (800, 3))
     >>> seen = y < 20
-    >>> embedding = ls.LiftedEmbedding(dim=8).fit(X[seen], y[seen])
+    >>> embedding = ls.LiftedEmbedding(dim=8, lr=0.064).fit(X[seen], y[seen])
     >>> ls.precision_at_1(X[~seen], y[~seen]) < 0.1  # of classes that it has never seen
     True
     >>> ls.precision_at_1(embedding.transform(X[~seen]), y[~seen]) > 0.8  # the three numbers alone: 0.885
@@ -96,7 +96,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         dim: int = 64,
         *,
         loss: str = "lifted_struct",
-        margin: float = 1.0,
+        margin: float | None = None,
         batch_size: int | None = None,
         steps: int | None = None,
         lr: float | None = None,

@@ -113,9 +113,7 @@ def test_weights_that_are_not_there(photos: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("classes", "images"), [(6, 1), (3, 4)])
 def test_too_little_to_split(classes: int, images: int, tmp_path: Path) -> None:
     photos = read_images(folder_of(tmp_path / "photos", classes, images))
-    rule = (
-        r"there must be two classes to (train on|test), with two pictures each, got \d of which \d have two\. Add pictures"
-    )
+    rule = r"there must be two classes to (train on|test), with two pictures each, got \d of which \d have two\. Add pictures"
     with pytest.raises(ValueError, match=rule):
         fit(photos, tmp_path / "out", **SMALL)  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()

@@ -31,7 +31,7 @@ from liftedstruct.images.image_set import Indices
 from liftedstruct.losses import LOSSES
 from liftedstruct.neighbours import first_ranks
 from liftedstruct.progress import Bar
-from liftedstruct.training.config import BATCHES_OF, TrainConfig
+from liftedstruct.training.config import TrainConfig, batches_of
 from liftedstruct.training.heads import HEADS, pca
 from liftedstruct.training.loop import SAMPLE, WEIGHTS
 from liftedstruct.training.machine import seed_torch
@@ -115,7 +115,7 @@ def choose_rate(X: Floats, labels: Indices, config: TrainConfig, *, progress: bo
 
 def suited(config: TrainConfig, labels: Indices) -> TrainConfig:
     """The settings with batches that the classes can fill: no larger than asked for, and more images of each of few classes."""
-    kind = config.batches or BATCHES_OF.get(config.loss, "balanced")
+    kind = batches_of(config)
     most = min(config.batch_size or BATCH_SIZE, len(labels))
     if kind != "balanced":
         unit = BATCHES[kind].unit
