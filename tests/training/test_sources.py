@@ -2,12 +2,13 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from liftedstruct.batches import MinedBatches
-from liftedstruct.training.sources import Ahead, Batch, difficult_neighbours, split
+from liftedstruct.training.sources import Ahead, Batch, difficult_neighbours, fitting_size, split
 from training.sets import products
 
 
@@ -34,6 +35,21 @@ def test_mined_batches_take_them() -> None:
     batch = MinedBatches(y, table, 12, mined=0.5, seed=0).batch(3)
     nearest = {int(table[i, 0]) for i in batch[:6]}
     assert nearest - set(batch[:6]) <= set(batch[6:])
+
+
+@pytest.mark.parametrize(
+    ("batches", "images", "sizes", "expected"),
+    [
+        ("balanced", 2, [4] * 100, 64),
+        ("balanced", 2, [4] * 10, 20),
+        ("balanced", 4, [4] * 9 + [3], 36),  # 40 would be more than there are
+        ("mined", 2, [4] * 10, 40),
+        ("pairs", 2, [3] * 5, 12),
+        ("triplets", 2, [4] * 5, 18),
+    ],
+)
+def test_a_batch_that_the_data_can_fill(batches: str, images: int, sizes: list[int], expected: int) -> None:
+    assert fitting_size(batches, images, np.repeat(np.arange(len(sizes)), sizes)) == expected
 
 
 def test_split_is_by_class_and_by_seed(tmp_path: Path) -> None:

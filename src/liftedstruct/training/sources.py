@@ -176,7 +176,7 @@ def fitting_size(batches: str, images: int, labels: Indices) -> int:
     """How many images a batch has if nobody says: 64 or a little less, and what the data can fill."""
     n, classes = len(labels), pairable(labels)
     sizes = {
-        "balanced": images * max(2, min(64 // images, classes)),
+        "balanced": images * max(2, min(64 // images, classes, n // images)),
         "mined": min(64, n),
         "pairs": max(4, min(64, n // 4 * 4)),
         "triplets": max(3, min(63, n // 3 * 3)),
