@@ -2,7 +2,7 @@
 # make test    set up, then all tests
 # make check   format, lint, types, tests: what has to hold before a commit
 # make docs    set up, then the documentation site, into build/site
-# make bench   set up, then all benchmarks (about 20 minutes on two cores), into benchmarks/results/bench.json
+# make bench   set up, then all benchmarks (about 15 minutes on two cores), into benchmarks/results/bench.json
 # make bench-full    also the long ones (about an hour; CUB-200-2011 from LIFTEDSTRUCT_DATA), into bench-full.json
 
 PYTHON ?= python3

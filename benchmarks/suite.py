@@ -2,7 +2,7 @@
 
     python benchmarks/suite.py [--full] [--only losses,images] [--out FILE]
 
-Without flags it takes about 20 minutes on two cores and writes ``benchmarks/results/bench.json``. With --full come the long
+Without flags it takes about 15 minutes on two cores and writes ``benchmarks/results/bench.json``. With --full come the long
 parts: CUB-200-2011 (from the folder LIFTEDSTRUCT_DATA, skipped without), Recall@K of a million rows, scikit-learn's bisection,
 the report of 60,502 images; about an hour, into ``bench-full.json``. --only replaces the parts that it names and keeps the
 others, if the file is of the same machine and versions. A benchmark that fails is recorded as failed, the others go on, and the
