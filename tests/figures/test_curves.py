@@ -174,8 +174,8 @@ def test_pool5_has_no_sizes_and_is_a_level() -> None:
     assert f1.get_xticks().tolist() == [64, 128]
     assert f1.get_ylim()[1] > 48
     np.testing.assert_allclose(y_of(lines_of(recall, POOL5)[0]), [90, 110])
-    assert legend_of(figure)[:2] == ["pool5 (size 1,280)", "lifted structured"]
-    assert legend_of(size_curves({"pool5": {1280: some(0.9)}, "triplet": {64: some(0.5)}}))[0] == "pool5 (size 1,280)"
+    assert legend_of(figure)[:2] == ["untrained (size 1,280)", "lifted structured"]
+    assert legend_of(size_curves({"pool5": {1280: some(0.9)}, "triplet": {64: some(0.5)}}))[0] == "untrained (size 1,280)"
 
 
 def test_pool5_alone_is_a_point() -> None:

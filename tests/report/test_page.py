@@ -137,7 +137,7 @@ def test_the_headline_is_the_finding(page: Parsed, runs: list[Path]) -> None:
     (headline,) = page.text_of("h1")
     assert headline.replace("\xa0", " ") == (
         f"Lifted structured finds the right class first for {100 * recall:.1f} % of 40 images of 10 classes that it has never "
-        f"seen, {100 * difference.value:.1f} points above pool5 ({words.p_text(difference.p)}).".replace("\xa0", " ")
+        f"seen, {100 * difference.value:.1f} points above untrained ({words.p_text(difference.p)}).".replace("\xa0", " ")
     )
 
 
