@@ -10,7 +10,7 @@ from liftedstruct.images import ImageSet
 from liftedstruct.packed import OtherSetError, PackedImages, prepare
 from liftedstruct.progress import say
 
-__all__ = ["PREPARED", "consult", "prepare_in"]
+__all__ = ["PREPARED", "consult", "prepare_in", "read_kept"]
 
 KEPT, PREPARED = "doctor.json", "prepared"  # their names in the folder of an experiment
 
@@ -28,8 +28,9 @@ def consult(image_set: ImageSet, packed: PackedImages, folder: Path, anyway: boo
 
     What was found is kept in the folder, so that the same data is not looked at again.
     """
-    found = _kept(folder / KEPT, packed.checksum)
-    if found is None:
+    found = read_kept(folder / KEPT)
+    whole = isinstance(found, dict) and found.keys() == {"checksum", "serious", "text"}
+    if not whole or found["checksum"] != packed.checksum:
         check_up = examine(image_set)
         found = {"checksum": packed.checksum, "serious": check_up.serious, "text": str(check_up)}
         write_json(folder / KEPT, found)
@@ -41,10 +42,9 @@ def consult(image_set: ImageSet, packed: PackedImages, folder: Path, anyway: boo
         )
 
 
-def _kept(file: Path, checksum: str) -> dict[str, Any] | None:
+def read_kept(file: Path) -> Any:
+    """What an experiment has written to a JSON file; None if it is not there, or broken."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    whole = isinstance(found, dict) and found.keys() == {"checksum", "serious", "text"}
-    return found if whole and found["checksum"] == checksum else None

@@ -10,11 +10,10 @@ from liftedstruct.experiments.data import PREPARED, consult, prepare_in
 from liftedstruct.experiments.measuring import carry_out, check_tools, number_of_steps
 from liftedstruct.experiments.steps import Steps
 from liftedstruct.images import ImageSet
-from liftedstruct.images.image_set import Indices
 from liftedstruct.packed import PackedImages
 from liftedstruct.training import TrainConfig, load_config
-from liftedstruct.training.config import batches_of
-from liftedstruct.training.sources import fitting_size
+from liftedstruct.training.linear import suited
+from liftedstruct.training.sources import split
 
 __all__ = ["fit"]
 
@@ -92,23 +91,11 @@ def _check_split(image_set: ImageSet) -> None:
 
 def _suited(config: TrainConfig, packed: PackedImages, free: bool) -> TrainConfig:
     """The settings that suit the number of images: held-out classes if there are enough, fewer steps for a small set."""
-    labels = packed.labels[packed.train]
-    enough = len(np.unique(labels)) >= ENOUGH and not len(packed.validation)
-    if enough:
-        config = replace(config, validation=VALIDATION)
-    elif not len(packed.validation):
-        config = replace(config, validate_every=0)
-    config = replace(config, images=_images_of_each(config, labels))
-    if not free:
-        return config
-    batch = config.batch_size or fitting_size(batches_of(config), config.images, labels)
-    return replace(config, steps=min(config.steps, max(FEWEST, TIMES * len(labels) // batch)))
-
-
-def _images_of_each(config: TrainConfig, labels: Indices) -> int:
-    """How many images of each class are in a batch: more than the preset's where there are too few classes to fill it."""
-    sizes = np.unique(labels, return_counts=True)[1]
-    sizes = sizes[sizes > 1]
-    if batches_of(config) != "balanced" or config.batch_size is not None:
-        return config.images
-    return max(config.images, min(BATCH // len(sizes), int(np.median(sizes))))
+    if not len(packed.validation):
+        enough = len(np.unique(packed.labels[packed.train])) >= ENOUGH
+        config = replace(config, validation=VALIDATION) if enough else replace(config, validate_every=0)
+    labels = packed.labels[split(packed, config.validation, config.seed)[0]]
+    config = suited(replace(config, batch_size=config.batch_size or BATCH), labels)
+    assert config.batch_size is not None
+    steps = min(config.steps, max(FEWEST, TIMES * len(labels) // config.batch_size))
+    return replace(config, steps=steps) if free else config

@@ -1,26 +1,25 @@
 """One training after the other, each embedded and measured on the test classes, then a page of all; nothing is done twice."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from liftedstruct import __version__
 from liftedstruct.atomic import write_json
 from liftedstruct.embedder import EMBEDDER, Embedder, Embeddings, embed
 from liftedstruct.evaluation import Scores
 from liftedstruct.evaluation.files import EMBEDDINGS
+from liftedstruct.experiments.data import read_kept
 from liftedstruct.experiments.steps import Steps
-from liftedstruct.experiments.summary import summary
+from liftedstruct.experiments.summary import COLUMNS, summary
 from liftedstruct.extras import require
 from liftedstruct.figures.curves import NAMES
 from liftedstruct.figures.published import Published
 from liftedstruct.packed import PackedImages
 from liftedstruct.progress import say
 from liftedstruct.report.page import write_report
-from liftedstruct.report.sources import read_runs
+from liftedstruct.report.sources import Run, read_runs
 from liftedstruct.training import TrainConfig, check_run, starting_trunk, train_or_resume
 from liftedstruct.training.machine import find_device
 
@@ -79,8 +78,9 @@ def carry_out(
             runs.append(_measure_trained(config, packed))
     paths = [*reversed(runs), untrained]
     with steps.step("write the page"):
-        page = _write_page(paths, folder)
-    return f"{summary(paths, published)}\n\nMade in {steps.took}. Open {page.absolute()} in a browser."
+        found = read_runs(paths, progress=False)
+        page = _write_page(paths, found, folder)
+    return f"{summary(found, published)}\n\nMade in {steps.took}. Open {page.absolute()} in a browser."
 
 
 def describe_run(config: TrainConfig) -> str:
@@ -125,23 +125,15 @@ def _is_of(file: Path, packed: PackedImages, **protocol: object) -> bool:
     return found.part == "test" and all(found.protocol.get(name) == value for name, value in wanted.items())
 
 
-def _write_page(paths: Sequence[Path], folder: Path) -> Path:
+def _write_page(paths: Sequence[Path], runs: Sequence[Run], folder: Path) -> Path:
     """The page of these runs, written anew unless it is there and shows just them, as they are now."""
     page, kept = folder / REPORT, folder / SHOWN
-    runs = read_runs(paths, progress=False)
     shown = [__version__, *(f"{run.name} {sha256(run.scores_file.read_bytes()).hexdigest()}" for run in runs)]
-    if not (page.is_file() and _read_json(kept) == shown):
+    if not (page.is_file() and read_kept(kept) == shown):
         kept.unlink(missing_ok=True)
         write_report(paths, page)
         write_json(kept, shown)
     return page
-
-
-def _read_json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 def _measured(path: Path) -> Path:
@@ -153,7 +145,6 @@ def _measured(path: Path) -> Path:
         except ValueError:  # damaged; in a folder of ours nobody else keeps anything under that name
             run.scores_file.unlink()
     scores = replace(run, progress=len(run) > MANY).scores
-    names = {"Recall@1": "Recall@1", "NMI, affinity": "NMI", "F1, affinity": "F1"}
-    parts = [f"{short} {100 * scores.measures[name].value:.1f} %" for name, short in names.items()]
+    parts = [f"{short} {100 * scores.measures[name].value:.1f} %" for name, short in COLUMNS.items()]
     say(f"      {', '.join(parts)} on the test classes")
     return path

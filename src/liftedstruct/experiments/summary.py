@@ -1,7 +1,6 @@
 """What came out of some trainings, as a table and in plain words."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -9,9 +8,9 @@ from liftedstruct.evaluation import compare
 from liftedstruct.figures.curves import NAMES
 from liftedstruct.figures.published import Published, published_like
 from liftedstruct.report import words
-from liftedstruct.report.sources import Run, read_runs
+from liftedstruct.report.sources import Run
 
-__all__ = ["summary"]
+__all__ = ["COLUMNS", "summary"]
 
 COLUMNS = {"Recall@1": "Recall@1", "NMI, affinity": "NMI", "F1, affinity": "F1"}
 NONE = "none"
@@ -21,17 +20,16 @@ MEANING = (
 )
 
 
-def summary(paths: Sequence[Path], published: Sequence[Published] | None = None) -> str:
+def summary(runs: Sequence[Run], published: Sequence[Published] | None = None) -> str:
     """A table of runs, and below it who is ahead of whom.
 
     Args:
-        paths: of runs with embeddings, as :func:`liftedstruct.report.sources.read_runs` takes them; the first trained one is
-            compared with the others of its size and seed, and stands last in the table.
+        runs: as :func:`liftedstruct.report.sources.read_runs` gives them; the first trained one is compared with the others
+            of its size and seed, and stands last in the table.
         published: what others report for the data; a column has it beside the runs of the same loss and size, or says that
             there is none. Without it there is no such column.
 
     """
-    runs = read_runs(paths, progress=False)
     first, _ = words.chosen(runs)
     warnings = [f"Beware: {warning}" for warning in dict.fromkeys(warning for run in runs for warning in run.warnings)]
     lines = [*_table(runs[::-1], published), "", *_in_words(first, runs), "", MEANING, _protocol(first), *warnings]
@@ -84,8 +82,7 @@ def _in_words(first: Run, runs: Sequence[Run]) -> list[str]:
         if difference.p >= words.LEAST:
             lines.append(f"Between it and {name} no difference is shown ({100 * difference.value:+.1f} points, {p}).")
         else:
-            where = "above" if difference.value > 0 else "below"
-            lines.append(f"It is {abs(100 * difference.value):.1f} points {where} {name} ({p}).")
+            lines.append(f"It is {words.points(difference)} {name} ({p}).")
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 

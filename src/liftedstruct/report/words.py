@@ -25,6 +25,7 @@ __all__ = [
     "of_one",
     "p_text",
     "percent",
+    "points",
     "protocol",
     "recall_finding",
     "training_finding",
@@ -97,10 +98,11 @@ def headline(run: Run, other: Run | None, comparison: Comparison | None) -> str:
     difference = comparison.differences["Recall@1"]
     if difference.p >= LEAST:
         return f"{found}; a difference to {name_of(other)} is not shown ({percent(difference.b)}, {p_text(difference.p)})."
-    return f"{found}, {_points(difference)} {name_of(other)} ({p_text(difference.p)})."
+    return f"{found}, {points(difference)} {name_of(other)} ({p_text(difference.p)})."
 
 
-def _points(difference: Difference) -> str:
+def points(difference: Difference) -> str:
+    """How far one run is above or below another, in words."""
     return f"{abs(100 * difference.value):.1f} points {'above' if difference.value > 0 else 'below'}"
 
 
