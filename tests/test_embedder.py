@@ -113,10 +113,33 @@ def test_equal_embedders_are_equal_bytes(tmp_path: Path) -> None:
 
 
 def rewrite(file: Path, **changes: Any) -> None:
-    """The same tensors with other words about them."""
+    """The same tensors with other words about them; none where a word is None."""
     head = json.loads(file.read_bytes()[8 : 8 + struct.unpack("<Q", file.read_bytes()[:8])[0]])
     meta = json.loads(head["__metadata__"]["liftedstruct"]) | changes
+    meta = {name: value for name, value in meta.items() if value is not None}
     save_file(load_file(file), file, {"liftedstruct": json.dumps(meta)})
+
+
+@pytest.mark.parametrize("pool", ["both", "max"])
+def test_the_pool_is_kept(pool: str, tmp_path: Path, packed: PackedImages) -> None:
+    embedder, pixels = make(), pixels_of(packed, range(5))
+    average = embedder(pixels)
+    embedder.trunk.set_pool(pool)
+    pooled = embedder(pixels)
+    assert not torch.allclose(pooled, average, rtol=0.01)
+    file = embedder.save(tmp_path)
+    assert Embedder.load(file).trunk.pool == pool
+    assert Embedder.load(file)(pixels).equal(pooled)
+    assert open_embedder(file, pooled=True)(pixels).equal(embedder.features(pixels))
+    result = embed(embedder, packed, range(5))
+    assert result.protocol["pool"] == pool
+    np.testing.assert_allclose(result.embeddings, pooled.detach().numpy(), rtol=1e-4, atol=1e-5)
+    rewrite(file, pool=None)
+    assert Embedder.load(file).trunk.pool == "average"  # a file of before there was a choice
+    assert Embedder.load(file)(pixels).equal(average)
+    rewrite(file, pool="mean")
+    with pytest.raises(ValueError, match=r"pool must be one of average, both, max, got 'mean'"):
+        Embedder.load(file)
 
 
 def test_files_that_are_no_embedder(tmp_path: Path) -> None:
@@ -196,6 +219,7 @@ def test_part_and_protocol(packed: PackedImages, part: str) -> None:
         "trunk": "small",
         "form": "",
         "weights": "random weights",
+        "pool": "average",
         "dim": 16,
         "normalised": False,
         "data": "noise",

@@ -649,11 +649,13 @@ def test_crops_are_slices(packed: PackedImages) -> None:
     assert (packed.centre_crops(order, 32) == packed.images[order]).all()
 
 
-def test_layouts_and_types_hold_the_same(packed: PackedImages) -> None:
-    plain = packed.random_crops([1, 2, 3, 4], 30, rng=np.random.default_rng(1))
+@pytest.mark.parametrize("least_area", [0.0, 0.4])
+def test_layouts_and_types_hold_the_same(packed: PackedImages, least_area: float) -> None:
+    plain = packed.random_crops([1, 2, 3, 4], 30, rng=np.random.default_rng(1), least_area=least_area)
     for dtype, layout in itertools.product((np.uint8, np.float32), ("nhwc", "nchw")):
         out: NDArray[Any] = np.empty((4, 30, 30, 3) if layout == "nhwc" else (4, 3, 30, 30), dtype)
-        found = packed.random_crops([1, 2, 3, 4], 30, rng=np.random.default_rng(1), dtype=dtype, layout=layout, out=out)  # type: ignore[arg-type]
+        how: dict[str, Any] = {"dtype": dtype, "layout": layout, "out": out}
+        found = packed.random_crops([1, 2, 3, 4], 30, rng=np.random.default_rng(1), least_area=least_area, **how)
         assert found is out
         assert (found.transpose(0, 2, 3, 1) if layout == "nchw" else found).astype(int).tolist() == plain.tolist()
         assert found.dtype == dtype
@@ -689,8 +691,75 @@ def test_every_place_comes_and_both_ways(tmp_path: Path) -> None:
         assert max(counts.values()) < 3 * 6000 / len(counts)  # about as often each
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> PackedImages:
+    """Two images of 32 x 32: one whose pixels say where they are, and noise."""
+    root = tmp_path_factory.mktemp("place")
+    place = np.zeros((32, 32, 3), np.uint8)
+    place[..., 0], place[..., 1] = 8 * np.arange(32)[:, None], 8 * np.arange(32)
+    Image.fromarray(place).save(root / "place.png")
+    noise(0, 32, 32).save(root / "noise.png")
+    return pack(listed(root, ("place.png", "noise.png")), root / "packed", size=32)
+
+
+def boxes(crops: Bytes) -> NDArray[np.int64]:
+    """Where crops of the image of places are from: upper, left, height, width, and whether they are flipped."""
+    side, spans = crops.shape[1], {}
+    for start, end in itertools.combinations(range(33), 2):
+        line = Image.fromarray(8 * np.arange(start, end, dtype=np.uint8)[None])
+        spans[np.asarray(line.resize((side, 1), Image.Resampling.BILINEAR)).tobytes()] = (start, end - start)
+    assert len(spans) == 32 * 33 // 2  # no two look alike
+    found = []
+    for crop in crops:
+        down, across = crop[:, 0, 0], crop[0, :, 1]
+        flipped = across[0] > across[-1]
+        (y, height), (x, width) = spans[down.tobytes()], spans[(across[::-1] if flipped else across).tobytes()]
+        found.append((y, x, height, width, flipped))
+    return np.array(found, dtype=np.int64)
+
+
+@pytest.mark.parametrize("least_area", [0.1, 0.5, 0.9])
+def test_scaled_crops_show_so_much_of_an_image(place: PackedImages, least_area: float) -> None:
+    crops = place.random_crops([0] * 1000, 20, rng=np.random.default_rng(0), least_area=least_area)
+    y, x, height, width, flipped = boxes(crops).T
+    assert ((height + 0.5) * (width + 0.5) >= least_area * 32 * 32).all()  # sides are whole pixels
+    share = height * width / 32**2
+    assert share.min() < least_area + 0.05
+    assert share.max() > 0.95
+    assert (np.maximum((height - 0.5) / (width + 0.5), (width - 0.5) / (height + 0.5)) <= 4 / 3).all()
+    assert (height > width).mean() > 0.1
+    assert (width > height).mean() > 0.1
+    assert 0.4 < flipped.mean() < 0.6
+    for start, side in ((y, height), (x, width)):
+        assert (start == 0).any()
+        assert (start + side == 32).any()
+        assert abs((start - (32 - side) / 2).mean()) < 0.8  # no corner is preferred
+
+
+def test_scaled_crops_are_those_of_pillow(place: PackedImages) -> None:
+    where = boxes(place.random_crops([0] * 40, 20, rng=np.random.default_rng(1), least_area=0.2))
+    found = place.random_crops([1] * 40, 20, rng=np.random.default_rng(1), least_area=0.2)
+    assert (where[:, 2:4].min(axis=1) < 20).any()  # enlarged
+    assert (where[:, 2:4].max(axis=1) > 20).any()  # and made smaller
+    for crop, (y, x, height, width, flipped) in zip(found, where, strict=True):
+        piece = Image.fromarray(place.images[1, y : y + height, x : x + width])
+        expected = np.asarray(piece.resize((20, 20), Image.Resampling.BILINEAR))
+        assert (crop == (expected[:, ::-1] if flipped else expected)).all()
+    straight = place.random_crops([1] * 40, 20, rng=np.random.default_rng(1), least_area=0.2, mirror=False)
+    assert all((a == (b[:, ::-1] if each[4] else b)).all() for a, b, each in zip(found, straight, where, strict=True))
+
+
+def test_all_of_an_image(place: PackedImages) -> None:
+    for row in (0, 1):
+        found = place.random_crops([row] * 20, 32, rng=np.random.default_rng(2), least_area=1.0, mirror=False)
+        assert (found == place.images[row]).all()
+
+
 def test_bad_requests(packed: PackedImages) -> None:
     rng = np.random.default_rng(0)
+    for share in (1.5, -0.1, float("nan")):
+        with pytest.raises(ValueError, match=rf"least_area must be 0 to 1, got {share}\. 0 cuts crops without scaling them"):
+            packed.random_crops([0], 8, rng=rng, least_area=share)
     with pytest.raises(ValueError, match=r"crop must be at most the size of the images, 32, got 33\. Prepare them larger"):
         packed.centre_crops([0], 33)
     with pytest.raises(ValueError, match=r"crop must be a whole number >= 1, got 0"):

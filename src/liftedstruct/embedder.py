@@ -93,6 +93,7 @@ class Embedder(nn.Module):
             "dropout": self.dropout.p,
             "normalize": self.normalize,
             "crop": self.crop,
+            "pool": self.trunk.pool,
         }
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
         content = save(tensors, {"liftedstruct": json.dumps(meta)})  # one entry, since the order of several is random
@@ -121,6 +122,7 @@ class Embedder(nn.Module):
             raise ValueError(f"{file} must be as Embedder.save wrote it, it lacks {min(absent)!r}. Save it anew.")
         trunk = make_trunk(meta["trunk"], pretrained=False, form=meta["form"])
         trunk.weights = meta["weights"]
+        trunk.set_pool(meta.get("pool", "average"))  # files of before there was a choice say nothing
         embedder = cls(trunk, meta["dim"], meta["dropout"], meta["normalize"], meta["crop"])
         for name, expected in embedder.state_dict().items():
             shape, got = tuple(expected.shape), tuple(tensors[name].shape) if name in tensors else "nothing"
@@ -238,6 +240,7 @@ def embed(
         "trunk": embedder.trunk.name,
         "form": embedder.trunk.form,
         "weights": embedder.trunk.weights,
+        "pool": embedder.trunk.pool,
         "dim": embedder.dim,
         "normalised": embedder.normalize,
         "data": packed.name,

@@ -34,9 +34,24 @@ OF_IMAGES: dict[str, Any] = {"log_every": 1}  # the loss of every step
 # Settings that a linear layer on vectors has no use for.
 ONLY_OF_IMAGES = frozenset(
     (
-        *("trunk", "weights", "normalize", "dropout", "crop", "mirror", "head_lr", "head_bias_lr", "bias_lr", "freeze"),
+        *(
+            "trunk",
+            "weights",
+            "pool",
+            "normalize",
+            "dropout",
+            "crop",
+            "train_crop",
+            "least_area",
+            "mirror",
+            "colour",
+            "head_lr",
+            "head_bias_lr",
+            "bias_lr",
+            "freeze",
+        ),
         *("feature_crops", "batch_norm", "cache_chunk", "precision", "validation", "validate_every", "checkpoint_minutes"),
-        *("log_every", "device", "threads"),
+        *("temperature", "average", "log_every", "device", "threads"),
     )
 )
 OWN = {"data": "folder", "out": "folder", "seed": "random_state"}  # settings that are a parameter of another name here

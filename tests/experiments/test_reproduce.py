@@ -100,7 +100,7 @@ def test_data_that_is_not_whole_or_another(cub: Path, tmp_path: Path) -> None:
         ),
         ({"losses": ["hinge"]}, r"loss must be one of .*, got 'hinge'"),
         ({"sizes": [0]}, r"sizes must be a whole number >= 1, got 0"),
-        ({"preset": "fast"}, r"preset must be one of paper, quick, got 'fast'"),
+        ({"preset": "fast"}, r"preset must be one of best, paper, quick, got 'fast'"),
         ({"trunk": "googlenet"}, r"googlenet"),  # its weights are not given
     ],
 )

@@ -39,13 +39,19 @@ def test_the_papers_settings() -> None:
 def test_a_preset_knows_what_another_loss_needs(tmp_path: Path) -> None:
     triplets = load_config(preset="paper", loss="triplet", **BASE)
     assert (triplets.batches, triplets.batch_size, triplets.margin) == ("triplets", 120, 1.0)
-    quick = {loss: load_config(preset="quick", loss=loss, **BASE) for loss in ("lifted_struct", "contrastive", "triplet")}
-    assert [config.normalize for config in quick.values()] == [False, True, True]
-    assert [config.margin for config in quick.values()] == [1.0, 1.0, 0.5]
-    seen = [config.steps * (63 if loss == "triplet" else 64) for loss, config in quick.items()]
-    assert max(seen) - min(seen) < 64  # less than a batch
+    for preset, images in (("best", 4), ("quick", 2)):
+        of = {loss: load_config(preset=preset, loss=loss, **BASE) for loss in ("lifted_struct", "contrastive", "triplet")}
+        assert all(config.normalize for config in of.values())
+        assert [config.margin for config in of.values()] == [1.0, 1.0, 0.5]
+        assert [config.temperature for config in of.values()] == [0.05, 1.0, 1.0]
+        assert [config.images for config in of.values()] == [images, 2, 2]  # what does not apply is left out
+        seen = [config.steps * (63 if loss == "triplet" else 64) for loss, config in of.items()]
+        assert max(seen) - min(seen) < 64  # less than a batch
+    assert load_config(preset="best", batches="mined", **BASE).images == 2
+    with pytest.raises(ValueError, match=r"images must be left out unless batches is balanced"):
+        load_config(preset="best", batches="mined", images=4, **BASE)
     (tmp_path / "a.yaml").write_text("loss: triplet\n")
-    assert load_config(tmp_path / "a.yaml", "quick", **BASE) == quick["triplet"]
+    assert load_config(tmp_path / "a.yaml", "quick", **BASE) == of["triplet"]
     assert load_config(preset="quick", loss="triplet", margin=2, **BASE).margin == 2.0
     (tmp_path / "a.yaml").write_text("loss: [triplet]\n")
     with pytest.raises(ValueError, match=r"loss must be text, got \['triplet'\]"):
@@ -95,7 +101,7 @@ def test_absent_file_and_settings() -> None:
         ValueError, match=r"the settings must hold settings of TrainConfig, got 'step'\. Did you mean 'steps'\?"
     ):
         load_config(step=3, **BASE)
-    with pytest.raises(ValueError, match=r"preset must be one of paper, quick, got 'papr'\. Did you mean 'paper'\?"):
+    with pytest.raises(ValueError, match=r"preset must be one of best, paper, quick, got 'papr'\. Did you mean 'paper'\?"):
         load_config(preset="papr", **BASE)
 
 
@@ -106,8 +112,9 @@ def test_absent_file_and_settings() -> None:
         ({"batches": "pair"}, r"batches must be one of .*, got 'pair'\. Did you mean 'pairs'\?"),
         ({"optimizer": "adam"}, r"optimizer must be one of adamw, sgd, got 'adam'\. Did you mean 'adamw'\?"),
         ({"schedule": "cos"}, r"schedule must be one of constant, cosine, step, got 'cos'\. Did you mean 'cosine'\?"),
-        ({"head": "PCA"}, r"head must be one of orthogonal, pca, uniform, got 'PCA'"),
+        ({"head": "PCA"}, r"head must be one of orthogonal, pca, uniform, whitened, got 'PCA'"),
         ({"batch_norm": "freeze"}, r"batch_norm must be one of frozen, train, got 'freeze'\. Did you mean 'frozen'\?"),
+        ({"pool": "mean"}, r"pool must be one of average, both, max, got 'mean'"),
         ({"precision": "half"}, r"precision must be one of bfloat16, float16, float32, got 'half'"),
         (
             {"loss": "contrastive", "batches": "balanced"},
@@ -134,6 +141,14 @@ def test_absent_file_and_settings() -> None:
         ({"lr": float("nan")}, r"lr must be a finite number >= 0, got nan"),
         ({"momentum": 1.0}, r"momentum must be a number from 0 to below 1, got 1\.0"),
         ({"mined": 2}, r"mined must be a number from 0 to 1, got 2\.0"),
+        ({"least_area": 1.5}, r"least_area must be a number from 0 to 1, got 1\.5"),
+        ({"least_area": float("nan")}, r"least_area must be a number from 0 to 1, got nan"),
+        ({"colour": 1.0}, r"colour must be a number from 0 to below 1, got 1\.0"),
+        ({"colour": -0.1}, r"colour must be a number from 0 to below 1, got -0\.1"),
+        ({"average": 1.0}, r"average must be a number from 0 to below 1, got 1\.0"),
+        ({"temperature": 0}, r"temperature must be a finite number above 0, got 0\.0"),
+        ({"temperature": float("inf")}, r"temperature must be a finite number above 0, got inf"),
+        ({"train_crop": 0}, r"train_crop must be a finite number >= 1, got 0"),
         ({"head_scale": 0}, r"head_scale must be a finite number above 0, got 0\.0"),
         ({"margin": -1}, r"margin must be a finite number >= 0, got -1\.0"),
         ({"crop": "big"}, r"crop must be a whole number or nothing, got 'big'"),
@@ -141,8 +156,8 @@ def test_absent_file_and_settings() -> None:
         ({"freeze": "all"}, r"freeze must be a number of stages or 'trunk', got 'all'"),
         ({"freeze": "trunk", "dim": 0}, r"a frozen trunk must have a last layer to train, got dim 0"),
         (
-            {"precision": "bfloat16", "device": "cpu"},
-            r"precision bfloat16 must have a CUDA device, got cpu\. Pass precision fl",
+            {"precision": "float16", "device": "cpu"},
+            r"precision float16 must have a CUDA device, got cpu\. Pass bfloat16 or float32",
         ),
     ],
 )
@@ -157,3 +172,5 @@ def test_sensible_combinations() -> None:
         for loss in ("lifted_struct", "structured_hinge"):
             assert TrainConfig(**BASE, loss=loss, batches=batches).batches == batches
     assert asdict(TrainConfig(**BASE, loss="triplet", negative="semi-hard"))["batches"] is None
+    assert TrainConfig(**BASE, precision="bfloat16", device="cpu").precision == "bfloat16"
+    assert TrainConfig(**BASE, least_area=1, colour=0.99, average=0.9999, temperature=1e-3).least_area == 1.0

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from liftedstruct.embedder import Embedder
-from liftedstruct.training.optimizers import OPTIMIZERS, freeze, gather, group_parameters, rate, spread, training_mode
+from liftedstruct.training.optimizers import OPTIMIZERS, follow, freeze, gather, group_parameters, rate, spread, training_mode
 from liftedstruct.trunks import Trunk
 
 
@@ -163,3 +163,21 @@ def test_parameters_of_no_stage_are_frozen_with_the_first() -> None:
     assert embedder.trunk.token.requires_grad
     freeze(embedder, 1)
     assert not embedder.trunk.token.requires_grad
+
+
+def test_the_average_of_weights_by_hand() -> None:
+    average, embedder = tiny().eval().requires_grad_(False), tiny()
+    nn.utils.vector_to_parameters(torch.full((sum(p.numel() for p in average.parameters()),), 1.0), average.parameters())
+    for value, expected in ((3.0, 1.5), (5.0, 2.375), (5.0, 3.03125)):  # three quarters of 1.5 and a quarter of 5, ...
+        with torch.no_grad():
+            for parameter in embedder.parameters():
+                parameter.fill_(value)
+        embedder.get_buffer("trunk.layers.stem.1.running_mean").fill_(7 * value)
+        embedder.get_buffer("trunk.layers.stem.1.num_batches_tracked").fill_(int(value))
+        follow(average, embedder, 0.75)
+        assert all((parameter == expected).all() for parameter in average.parameters())
+        assert all((parameter == value).all() for parameter in embedder.parameters())
+        assert (average.get_buffer("trunk.layers.stem.1.running_mean") == 7 * value).all()  # as they are, not their average
+        assert average.get_buffer("trunk.layers.stem.1.num_batches_tracked").item() == int(value)
+    assert not any(parameter.requires_grad for parameter in average.parameters())
+    assert all(parameter.requires_grad for parameter in embedder.parameters())

@@ -17,11 +17,13 @@ from safetensors import safe_open
 
 from liftedstruct.embedder import EMBEDDER, embed
 from liftedstruct.images.image_set import ImageSet
+from liftedstruct.losses import lifted_struct_loss
 from liftedstruct.neighbours import recall_at_k
 from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.products import product_images
 from liftedstruct.training import PRESETS, Run, load_config, resume, train, train_or_resume
 from liftedstruct.training.run_folder import CONFIG, FEATURES, LOG, RECORD, STATE, RunFolder
+from liftedstruct.training.sources import Pixels, make_batches
 from training.sets import products, run, settings
 
 Interrupt = Callable[[Path, int], None]
@@ -111,7 +113,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "sgd": {"optimizer": "sgd", "schedule": "step", "clip": 1.0, "batches": "pairs", "head": "uniform", "head_lr": 10.0},
     "mined": {"batches": "mined", "refresh_every": 3, "dropout": 0.3, "cache_chunk": 5, "warmup": 2},
-    "features": {"freeze": "trunk", "feature_crops": 3, "dropout": 0.3, "head": "pca"},
+    "features": {"freeze": "trunk", "feature_crops": 3, "dropout": 0.3, "head": "whitened"},
+    "views": {"average": 0.9, "pool": "both", "train_crop": 24, "least_area": 0.3, "colour": 0.2, "temperature": 0.5},
     "triplet": {"loss": "triplet", "negative": "semi-hard", "batch_size": 15, "freeze": 2, "validate_every": 0},
     "pooled": {"dim": 0, "normalize": True, "schedule": "constant"},
 }
@@ -419,7 +422,7 @@ def few(tmp_path: Path, classes: int, images: int) -> PackedImages:
             r"batch_size must be at most 6, 2 images of each of the 3 training classes that have two, got 8",
         ),
         (4, 3, {"crop": 4}, r"small must have images of at least 8 x 8 pixels, got 4 x 4\. Use larger crops"),
-        (4, 3, {"head": "pca"}, r"head pca must have at most 11 dimensions \(128 features of 12 images\), got dim 16\."),
+        (4, 3, {"head": "pca", "dim": 129}, r"at most as many dimensions as there are features, 128, got dim 129\. Pass a"),
         (4, 3, {"dim": 0, "freeze": 4}, r"something must be left to train, got freeze 4 with dim 0\. Lower it, or pass a dim"),
         (
             4,
@@ -437,6 +440,13 @@ def few(tmp_path: Path, classes: int, images: int) -> PackedImages:
         ),
         (4, 3, {"trunk": "smal"}, r"trunk must be one of .*, got 'smal'\. Did you mean 'small'\?"),
         (4, 3, {"crop": 40}, r"crop must be at most the size of the prepared images, 32, got 40\. Pass a smaller crop"),
+        (
+            4,
+            3,
+            {"train_crop": 40},
+            r"train_crop must be at most the size of the prepared images, 32, got 40\. Pass a smaller tr",
+        ),
+        (4, 3, {"train_crop": 4}, r"small must have images of at least 8 x 8 pixels, got 4 x 4\. Use larger crops"),
         (4, 3, {"freeze": 9}, r"freeze must be 0 to 4, the number of stages of small"),
         (4, 3, {"device": "cuda:7"}, r"device must be one that this machine has, \d+ of CUDA, got 'cuda:7'\. Pass cpu"),
         (4, 3, {"device": "gpu"}, r"device must be cpu, cuda or cuda:N, got 'gpu'\. Leave it out to take what there is"),
@@ -481,6 +491,68 @@ def test_float16_scales_its_gradient(packed: PackedImages, tmp_path: Path, monke
     single = [line["loss"] for line in run(packed, tmp_path / "single", **half | {"precision": "float32"}).log()]
     assert losses == pytest.approx(single, rel=0.02)
     assert losses != single
+
+
+def test_bfloat16_on_a_cpu(packed: PackedImages, tmp_path: Path) -> None:
+    short: dict[str, Any] = {"steps": 3, "log_every": 1, "validate_every": 0}
+    one = run(packed, tmp_path / "half", precision="bfloat16", **short)
+    half, single = ([line["loss"] for line in each.log()] for each in (one, run(packed, tmp_path / "single", **short)))
+    assert np.isfinite(half).all()
+    assert half[0] == pytest.approx(single[0], rel=0.02)
+    assert half[0] != single[0]
+    assert {tensor.dtype for tensor in one.embedder().state_dict().values()} == {torch.float32}  # in the passes alone
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.25])
+def test_temperature_is_in_front_of_the_loss(temperature: float, packed: PackedImages, tmp_path: Path) -> None:
+    """The first step by hand: a rate of 0 leaves the embedder that it was taken at."""
+    views: dict[str, Any] = {"train_crop": 24, "least_area": 0.5, "colour": 0.1, "pool": "max"}
+    one = run(packed, tmp_path / "run", steps=1, lr=0.0, validate_every=0, temperature=temperature, **views)
+    rows = packed.train[make_batches(one.config, packed.labels[packed.train]).batch(0)]
+    embedder, labels = one.embedder().requires_grad_(True), torch.from_numpy(packed.labels[rows])
+    crops = Pixels(one.config, embedder, packed).inputs(rows, 0)
+    assert crops.shape == (16, 24, 24, 3)
+    X = embedder(crops) / temperature
+    J = lifted_struct_loss(X, labels, 1.0)
+    J.backward()
+    norm = torch.stack([p.grad.square().sum() for p in embedder.parameters() if p.grad is not None]).sum().sqrt()
+    first = one.log()[0]
+    assert first["loss"] == pytest.approx(J.item(), rel=1e-4)
+    assert first["gradient_norm"] == pytest.approx(norm.item(), rel=1e-3)
+    others = torch.cdist(X, X)[labels[:, None] != labels]
+    assert first["negative_distance"] == pytest.approx(others.mean().item(), rel=1e-3)
+
+
+def test_the_average_of_the_weights_is_what_is_kept(
+    packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[dict[str, torch.Tensor]] = []
+    save_state = RunFolder.save_state
+
+    def save(self: RunFolder, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+        states.append({name: tensor.detach().clone() for name, tensor in tensors.items()})
+        save_state(self, tensors, state)
+
+    monkeypatch.setattr(RunFolder, "save_state", save)
+    one = run(packed, tmp_path / "run", average=0.5, lr=5e-3, schedule="constant", checkpoint_minutes=0)
+    assert len(states) == 13
+    embedder = one.embedder()
+    for name, learnt in embedder.state_dict().items():
+        mean = states[0]["embedder." + name].double()
+        for step, state in enumerate(states):
+            share = min(0.5, step / (step + 10))  # 0, 1/11, 2/12, ..., 10/20, 0.5: what it began with is soon forgotten
+            mean = share * mean + (1 - share) * state["embedder." + name].double()
+            torch.testing.assert_close(state["average." + name].double(), mean, rtol=1e-4, atol=1e-6)
+        assert torch.equal(learnt, states[one.best_step]["average." + name])
+    for line in (line for line in one.log() if "recall_at_1" in line):  # and it is what is measured
+        embedder.load_state_dict({name: states[line["step"]]["average." + name] for name in embedder.state_dict()})
+        X = embed(embedder, packed, packed.validation).embeddings
+        assert recall_at_k(X, packed.labels[packed.validation], (1,))[1] == line["recall_at_1"]
+    last = run(packed, tmp_path / "last", average=0.5, steps=2, validate_every=0).embedder()
+    assert last.trunk.weights == "trained from random weights"
+    assert isinstance(last.linear, torch.nn.Linear)
+    assert torch.equal(last.linear.weight, states[-1]["average.linear.weight"])
+    assert not torch.equal(last.linear.weight, states[-1]["embedder.linear.weight"])
 
 
 def test_a_trained_trunk_says_so(packed: PackedImages, tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import adaptive_avg_pool2d, adaptive_max_pool2d
 
-from liftedstruct.trunks import DEFAULT_TRUNK, TRUNKS, make_trunk
+from liftedstruct.trunks import DEFAULT_TRUNK, POOLS, TRUNKS, make_trunk
+from liftedstruct.trunks.adapters import AdaptedTrunk
 
 OWN = sorted(TRUNKS)
 
@@ -45,6 +47,38 @@ def test_images_do_not_see_each_other_and_the_mean_is_of_the_last_map(name: str)
                 maps = module(maps)
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(together, maps.flatten(2).mean(dim=2))
+
+
+def test_pools_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    trunk = make_trunk("small")
+    x = trunk.scale(torch.randint(0, 256, (3, 48, 32, 3), dtype=torch.uint8))
+    maps = x
+    for stage in trunk.layers.values():
+        maps = stage(maps)
+    assert maps.shape == (3, 128, 6, 4)
+    average, most = adaptive_avg_pool2d(maps, 1).flatten(1), adaptive_max_pool2d(maps, 1).flatten(1)
+    for pool, expected in {"average": average, "max": most, "both": average + most}.items():
+        assert trunk.set_pool(pool) is trunk
+        assert trunk.pool == pool
+        torch.testing.assert_close(trunk(x), expected)
+        assert not trunk(x).equal(average) or pool == "average"
+    assert sorted(POOLS) == ["average", "both", "max"]
+    with pytest.raises(ValueError, match=r"pool must be one of average, both, max, got 'mean'"):
+        trunk.set_pool("mean")
+    assert trunk.pool == "both"  # what was refused changed nothing
+
+
+def test_a_network_that_pools_itself() -> None:
+    about = {"width": 6, "input_size": 4, "mean": (0.5,) * 3, "deviation": (0.5,) * 3}
+    trunk = AdaptedTrunk("timm:some", nn.Sequential(nn.Conv2d(3, 6, 4), nn.Flatten()), **about)  # type: ignore[arg-type]
+    assert trunk.set_pool("average") is trunk
+    for pool in ("max", "both", "mean"):
+        with pytest.raises(
+            ValueError, match=rf"pool must be average, timm:some pools its features itself, got '{pool}'\. Leave"
+        ):
+            trunk.set_pool(pool)
+    assert trunk.pool == "average"
 
 
 def test_scaling_by_hand() -> None:

@@ -110,7 +110,8 @@ def _measure_trained(config: TrainConfig, packed: PackedImages) -> Path:
 
 
 def _untrained(config: TrainConfig) -> Embedder:
-    return Embedder(starting_trunk(config), 0, crop=config.crop)
+    """Features as the trunk was trained to make them, and as the paper compares them: pooled by the average."""
+    return Embedder(starting_trunk(replace(config, pool="average")), 0, crop=config.crop)
 
 
 def _is_of(file: Path, packed: PackedImages, **protocol: object) -> bool:

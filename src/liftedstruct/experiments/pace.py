@@ -30,10 +30,13 @@ def measure_pace(config: TrainConfig) -> Pace:
         embedder = Embedder(starting_trunk(config), config.dim, config.dropout, config.normalize, config.crop).to(device)
         freeze(embedder, config.freeze)
         training_mode(embedder, config.batch_norm == "frozen")
-        noise = torch.randint(256, (IMAGES, embedder.crop, embedder.crop, 3), dtype=torch.uint8)
+        sides, half = (config.train_crop or embedder.crop, embedder.crop), config.precision != "float32"
+        shown, noise = (torch.randint(256, (IMAGES, side, side, 3), dtype=torch.uint8) for side in sides)
 
         def step() -> None:
-            embedder(noise).sum().backward()
+            with torch.autocast(device.type, getattr(torch, config.precision) if half else None, enabled=half):
+                embeddings = embedder(shown)
+            embeddings.sum().backward()
 
         @torch.inference_mode()
         def look() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
+from PIL import Image
 
 from liftedstruct.checks import check_count, pick
 from liftedstruct.images.image_set import Indices
@@ -94,19 +95,30 @@ class PackedImages:
         *,
         rng: np.random.Generator,
         mirror: bool = True,
+        least_area: float = 0.0,
         out: NDArray[Any] | None = None,
         dtype: DTypeLike = np.uint8,
         layout: Literal["nhwc", "nchw"] = "nhwc",
     ) -> NDArray[Any]:
         """A batch for training: each image cut at a random place and, with ``mirror``, every other one flipped left to right.
 
-        The generator is asked once for all places and once for all flips, so what it gives does not depend on how the crops
-        are read. ``out`` is filled and returned if given; float32 holds 0 to 255, scaling is the trunk's.
+        With ``least_area`` each cut is a rectangle of another size, from that share of the image to all of it and up to a
+        third wider or higher than a square, and is scaled to the crop. The generator is asked once for all places (and once
+        for all sizes) and once for all flips, so what it gives does not depend on how the crops are read. ``out`` is filled
+        and returned if given; float32 holds 0 to 255, scaling is the trunk's.
         """
-        order, room = self._check(indices, crop), self.size - crop + 1
-        corners = rng.integers(0, room, (len(order), 2))
+        if not 0 <= least_area <= 1:
+            raise ValueError(f"least_area must be 0 to 1, got {least_area!r}. 0 cuts crops without scaling them.")
+        order = self._check(indices, crop)
+        if not least_area:
+            sides, corners = np.full((len(order), 2), crop), rng.integers(0, self.size - crop + 1, (len(order), 2))
+        else:
+            area, ratio = rng.uniform(least_area, 1, len(order)), np.exp(rng.uniform(-1, 1, len(order)) * np.log(4 / 3))
+            sides = np.rint(self.size * np.sqrt(np.stack((area / ratio, area * ratio), axis=1))).astype(np.int64)
+            sides = sides.clip(1, self.size)  # height, width
+            corners = rng.integers(0, self.size - sides + 1)
         flips = rng.integers(0, 2, len(order)).astype(bool) if mirror else np.zeros(len(order), bool)
-        return self._crops(order, crop, corners, flips, out, dtype, layout)
+        return self._crops(order, crop, corners, sides, flips, out, dtype, layout)
 
     def centre_crops(
         self,
@@ -119,8 +131,8 @@ class PackedImages:
     ) -> NDArray[Any]:
         """A batch for the test: the middle of each image."""
         order = self._check(indices, crop)
-        corners = np.full((len(order), 2), (self.size - crop) // 2)
-        return self._crops(order, crop, corners, np.zeros(len(order), bool), out, dtype, layout)
+        corners, sides = np.full((len(order), 2), (self.size - crop) // 2), np.full((len(order), 2), crop)
+        return self._crops(order, crop, corners, sides, np.zeros(len(order), bool), out, dtype, layout)
 
     def _check(self, indices: Sequence[int] | Indices, crop: int) -> Indices:
         if check_count("crop", crop) > self.size:
@@ -139,6 +151,7 @@ class PackedImages:
         order: Indices,
         crop: int,
         corners: Indices,
+        sides: Indices,
         flips: NDArray[np.bool_],
         out: NDArray[Any] | None,
         dtype: DTypeLike,
@@ -152,10 +165,13 @@ class PackedImages:
             out = np.empty(shape, dtype)
         elif out.shape != shape or out.dtype != dtype or not (out.flags.c_contiguous and out.flags.writeable):
             raise ValueError(f"out must be contiguous, {np.dtype(dtype)} {shape}, got {out.dtype} {out.shape}. Or pass none.")
-        rows, width = torch.from_numpy(out), 1 if layout == "nhwc" else 2
+        rows, across = torch.from_numpy(out), 1 if layout == "nhwc" else 2
         for row in np.argsort(order, kind="stable"):  # in the order of the file, which may be on a disk
-            y, x = corners[row]
-            out[row].transpose(axes)[...] = self.images[order[row], y : y + crop, x : x + crop]  # (crop, crop, 3)
+            (y, x), (height, width) = corners[row], sides[row]
+            cut: Any = self.images[order[row], y : y + height, x : x + width]
+            if (height, width) != (crop, crop):
+                cut = Image.fromarray(cut).resize((crop, crop), Image.Resampling.BILINEAR)  # antialiased
+            out[row].transpose(axes)[...] = cut  #                                              (crop, crop, 3)
             if flips[row]:  # by torch, while the row is in the cache: numpy copies backwards byte by byte, 3 times as slow
-                rows[row] = rows[row].flip(width)
+                rows[row] = rows[row].flip(across)
         return out

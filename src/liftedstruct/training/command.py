@@ -12,7 +12,7 @@ from liftedstruct.training.runs import train
 __all__ = ["train_command"]
 
 OWN = {  # flags that are no settings
-    "preset": (str, "a named set of settings, paper or quick; flags and the YAML file win over it."),
+    "preset": (str, "a named set of settings, paper, quick or best; flags and the YAML file win over it."),
     "config": (Path, "YAML file of settings; flags win over it."),
     "resume": (Path, "folder of a run to go on with, instead of beginning one."),
 }

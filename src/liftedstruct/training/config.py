@@ -15,7 +15,7 @@ from liftedstruct.losses import LOSSES
 from liftedstruct.training.heads import HEADS
 from liftedstruct.training.optimizers import OPTIMIZERS, SCHEDULES
 from liftedstruct.training.presets import preset_settings
-from liftedstruct.trunks import DEFAULT_TRUNK
+from liftedstruct.trunks import DEFAULT_TRUNK, POOLS
 
 __all__ = ["TrainConfig", "as_yaml", "batches_of", "describe", "load_config"]
 
@@ -32,10 +32,12 @@ class TrainConfig:
         trunk: network below the last layer (see "liftedstruct list trunks").
         weights: file with the trunk's weights, or "random"; by default the pretrained ones that the trunk knows.
         dim: dimensions of the embedding; 0 trains the trunk's pooled features themselves.
+        pool: how the last map of the trunk becomes features: average, max, or both, their sum.
         normalize: give every embedding length 1.
         dropout: share of the features that is dropped before the last layer, in training.
         loss: what is minimised (see "liftedstruct list losses").
         margin: the paper's alpha.
+        temperature: what embeddings are divided by in front of the loss.
         negative: of the triplet loss, "given" or "semi-hard".
         batches: which images meet (see "liftedstruct list batches"); by default those that suit the loss.
         batch_size: images in a batch, the paper's m; by default 64, of triplets 63, or as many as the data fills.
@@ -46,7 +48,10 @@ class TrainConfig:
         self_pairs: of pairs, count an image with itself as a positive pair, as the authors' code does.
         steps: training steps.
         crop: side of the crops in pixels; by default the trunk's.
+        train_crop: side of the crops in training; by default the same.
+        least_area: smallest share of an image that a crop shows, scaled to its side; 0 cuts crops without scaling.
         mirror: flip every other crop.
+        colour: by how much brightness, contrast and saturation of a crop may change, 0.2 for a fifth; 0 leaves them.
         optimizer: sgd or adamw.
         lr: learning rate.
         momentum: of sgd; of adamw the first beta.
@@ -58,14 +63,15 @@ class TrainConfig:
         warmup: steps in which the rate rises to its height.
         decays: of the step schedule, how many times the rate falls.
         decay_factor: of the step schedule, what the rate is multiplied by each time.
-        head: start of the last layer: uniform, orthogonal or pca.
+        head: start of the last layer: uniform, orthogonal, pca or whitened.
         head_scale: what that start is multiplied by.
         freeze: number of the trunk's first stages that stay as they are, or "trunk" for all.
         feature_crops: of a frozen trunk, fixed crops of each image: the centre, then random ones.
         batch_norm: "frozen" keeps the statistics of batch norms, "train" uses those of the batch.
+        average: share of the past in the moving average of the weights, which is what is kept; 0 keeps the weights.
         clip: largest norm of the gradient; 0 does not clip.
         cache_chunk: images that go through the network at once, with the exact gradient of the batch; 0 means all.
-        precision: float32, or on a CUDA device also bfloat16 and float16.
+        precision: float32, bfloat16, or on a CUDA device float16.
         validation: fraction of the training classes to hold out, if the data has no validation classes.
         validate_every: steps between two measurements of Recall@1 on held-out classes; 0 never measures.
         checkpoint_minutes: minutes between two states to go on from.
@@ -81,10 +87,12 @@ class TrainConfig:
     trunk: str = DEFAULT_TRUNK
     weights: str | None = None
     dim: int = 512
+    pool: str = "average"
     normalize: bool = False
     dropout: float = 0.0
     loss: str = "lifted_struct"
     margin: float = 1.0
+    temperature: float = 1.0
     negative: str = "given"
     batches: str | None = None
     batch_size: int | None = None
@@ -95,7 +103,10 @@ class TrainConfig:
     self_pairs: bool = False
     steps: int = 1000
     crop: int | None = None
+    train_crop: int | None = None
+    least_area: float = 0.0
     mirror: bool = True
+    colour: float = 0.0
     optimizer: str = "adamw"
     lr: float = 2e-4
     momentum: float = 0.9
@@ -112,6 +123,7 @@ class TrainConfig:
     freeze: int | str = 0
     feature_crops: int = 1
     batch_norm: str = "frozen"
+    average: float = 0.0
     clip: float = 0.0
     cache_chunk: int = 0
     precision: str = "float32"
@@ -141,6 +153,7 @@ REGISTRIES: dict[str, Mapping[str, object]] = {
     "optimizer": OPTIMIZERS,
     "schedule": SCHEDULES,
     "head": HEADS,
+    "pool": POOLS,
     "negative": dict.fromkeys(("given", "semi-hard")),
     "batch_norm": dict.fromkeys(("frozen", "train")),
     "precision": dict.fromkeys(("bfloat16", "float16", "float32")),
@@ -158,17 +171,21 @@ APPLIES = {  # settings that mean something only where another one has this valu
 }
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("batch_size", "images"), (2, math.inf)),
-    **dict.fromkeys(("refresh_every", "difficult", "steps", "crop", "feature_crops", "log_every", "threads"), (1, math.inf)),
+    **dict.fromkeys(("refresh_every", "difficult", "steps", "crop", "train_crop"), (1, math.inf)),
+    **dict.fromkeys(("feature_crops", "log_every", "threads"), (1, math.inf)),
     **dict.fromkeys(("dim", "warmup", "decays", "cache_chunk", "validate_every", "seed", "lr", "weight_decay"), (0, math.inf)),
     **dict.fromkeys(("head_lr", "head_bias_lr", "bias_lr", "decay_factor", "clip", "checkpoint_minutes"), (0, math.inf)),
-    **dict.fromkeys(("dropout", "momentum", "validation"), (0, math.nextafter(1, 0))),
-    "mined": (0, 1),
-    "head_scale": (math.nextafter(0, 1), math.inf),
+    **dict.fromkeys(("dropout", "momentum", "validation", "colour", "average"), (0, math.nextafter(1, 0))),
+    **dict.fromkeys(("mined", "least_area"), (0, 1)),
+    **dict.fromkeys(("head_scale", "temperature"), (math.nextafter(0, 1), math.inf)),
 }
 
 
 def load_config(file: str | Path | None = None, preset: str | None = None, **settings: Any) -> TrainConfig:
     """Settings from a preset, then from a YAML file, then as they are given; later ones win.
+
+    What a preset has for another choice than that of the later ones (images of each class, for batches that are not balanced)
+    is left out.
 
     >>> load_config(preset="paper", data="cub", out="run", dim=64).head_lr
     10.0
@@ -176,7 +193,11 @@ def load_config(file: str | Path | None = None, preset: str | None = None, **set
     for name in settings:
         _check_known(name, "the settings")
     given = (_read_yaml(Path(file)) if file is not None else {}) | settings
-    merged = (preset_settings(preset, given.get("loss")) if preset is not None else {}) | given
+    suggested = preset_settings(preset, given.get("loss")) if preset is not None else {}
+    chosen = suggested | given
+    chosen["batches"] = chosen.get("batches") or BATCHES_OF.get(str(chosen.get("loss")), "balanced")
+    idle = {name for name, (where, wanted) in APPLIES.items() if chosen.get(where) != wanted}
+    merged = {name: value for name, value in suggested.items() if name not in idle} | given
     for name in ("data", "out"):
         if merged.get(name) is None:
             raise ValueError(f"{name} must be given, the {describe(name)} On the command line: train DATA --out RUN.")
@@ -250,7 +271,7 @@ def _as_kind(name: str, value: Any, kinds: tuple[type, ...]) -> Any:
 def _check_range(name: str, value: float | None, least: float, most: float) -> None:
     if value is None or (least <= value <= most and math.isfinite(value)):
         return
-    if name == "head_scale":
+    if least == math.nextafter(0, 1):
         rule = "a finite number above 0"
     elif most == math.inf:
         rule = f"a finite number >= {least:g}"
@@ -287,5 +308,5 @@ def _check_together(config: TrainConfig) -> None:
         raise ValueError(f"freeze must be a number of stages or 'trunk', got {config.freeze!r}. Pass one of these.")
     if config.freeze == "trunk" and config.dim == 0:
         raise ValueError("a frozen trunk must have a last layer to train, got dim 0. Pass a dim, or freeze fewer stages.")
-    if config.precision != "float32" and config.device is not None and not config.device.startswith("cuda"):
-        raise ValueError(f"precision {config.precision} must have a CUDA device, got {config.device}. Pass precision float32.")
+    if config.precision == "float16" and config.device is not None and not config.device.startswith("cuda"):
+        raise ValueError(f"precision float16 must have a CUDA device, got {config.device}. Pass bfloat16 or float32.")

@@ -148,13 +148,14 @@ def _begin(X: Floats, labels: Indices, config: TrainConfig) -> _Start:
         seed_torch(config.seed, 1, WEIGHTS)
         turn = nn.Linear(d, min(d, n - 1), dtype=torch.float64)
         pca(turn, 1.0, torch.from_numpy(F))
+        V = turn.weight.detach()
+        U = torch.from_numpy(F) @ V.T  #                                                              (n, r)
         head = nn.Linear(turn.out_features, min(config.dim, turn.out_features))
         if config.head == "pca":
             nn.init.eye_(head.weight)  # the strongest axes
         else:
-            HEADS[config.head](head, 1.0, None)
-    V, weight = turn.weight.detach(), head.weight.detach()
-    U = torch.from_numpy(F) @ V.T  #                                                                  (n, r)
+            HEADS[config.head](head, 1.0, U, torch.from_numpy(labels))
+    weight = head.weight.detach()
     scale = _scale(U @ weight.T.double(), labels, config)
     return _Start(mean, scale / peak * V.numpy(), (scale * U).float(), weight)
 

@@ -6,6 +6,7 @@ the CPU of the same machine with the same number of threads (on CUDA, as far as 
 """
 
 import contextlib
+import copy
 import math
 import time
 from typing import Any, NoReturn
@@ -24,9 +25,18 @@ from liftedstruct.packed import PackedImages
 from liftedstruct.progress import say
 from liftedstruct.training.caching import batch_gradient, check_exact
 from liftedstruct.training.config import TrainConfig
-from liftedstruct.training.heads import HEADS, check_pca
+from liftedstruct.training.heads import FROM_FEATURES, HEADS, check_directions
 from liftedstruct.training.machine import seed_torch, stop_signals
-from liftedstruct.training.optimizers import OPTIMIZERS, freeze, gather, group_parameters, rate, spread, training_mode
+from liftedstruct.training.optimizers import (
+    OPTIMIZERS,
+    follow,
+    freeze,
+    gather,
+    group_parameters,
+    rate,
+    spread,
+    training_mode,
+)
 from liftedstruct.training.reporting import Progress, look
 from liftedstruct.training.run_folder import RunFolder
 from liftedstruct.training.sources import Ahead, Batch, Features, Pixels, Source, difficult_neighbours, make_batches, split
@@ -35,7 +45,8 @@ __all__ = ["TRAINED", "WEIGHTS", "Training"]
 
 WEIGHTS, DROPOUT, SAMPLE = 5, 6, 7  # last words of seeds, after those of sources.py
 TRAINED = "trained from "  # before the name of the weights that a trunk started from
-PCA_IMAGES = 4096  # at most so many training images go through the trunk for a head of principal components
+HEAD_IMAGES = 4096  # at most so many training images go through the trunk for a head that starts from features
+AVERAGE = "average."  # before the names of the tensors of the moving average in a state
 
 
 class Training:
@@ -71,6 +82,7 @@ class Training:
         )
         self.optimizer = OPTIMIZERS[config.optimizer](groups, config.momentum)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
+        self.average = copy.deepcopy(embedder).eval().requires_grad_(False) if config.average else None
         self.validates = bool(config.validate_every) and self._can_validate()
         self.step, self.best_step, self.best = 0, 0, -1.0
         self.last_rows = self.train_rows[:0]  # of the batch that the weights were changed by last
@@ -80,9 +92,8 @@ class Training:
         """Raise for what would fail at the first step only, before anything is written."""
         side = self.embedder.crop
         self.embedder.eval().features(torch.zeros(1, side, side, 3, dtype=torch.uint8))
-        if self.config.head == "pca" and self.embedder.dim:
-            n = len(self.train_rows) if self.config.freeze == "trunk" else min(len(self.train_rows), PCA_IMAGES)
-            check_pca(self.embedder.dim, n, self.embedder.trunk.width)
+        if self.config.head in FROM_FEATURES and self.embedder.dim:
+            check_directions(self.embedder.dim, self.embedder.trunk.width)
 
     def _can_validate(self) -> bool:
         sizes = np.unique(self.packed.labels[self.validation_rows], return_counts=True)[1]
@@ -103,7 +114,9 @@ class Training:
             return
         if isinstance(self.embedder.linear, nn.Linear):
             seed_torch(self.config.seed, 1, WEIGHTS)
-            HEADS[self.config.head](self.embedder.linear, self.config.head_scale, self._features_for_head())
+            HEADS[self.config.head](self.embedder.linear, self.config.head_scale, *self._features_for_head())
+        if self.average is not None:
+            self.average.load_state_dict(self.embedder.state_dict())
         if self.validates:
             self._validate()
         self._save()
@@ -114,16 +127,17 @@ class Training:
         rows = np.concatenate((self.train_rows, self.validation_rows))
         return Features(self.config, self.embedder, self.packed, rows, self.folder, self.wanted)
 
-    def _features_for_head(self) -> Tensor | None:
-        """Features of training images, where the head starts from them."""
-        if self.config.head != "pca":
-            return None
+    def _features_for_head(self) -> tuple[Tensor, Tensor] | tuple[None, None]:
+        """Features and labels of training images, where the head starts from them."""
+        if self.config.head not in FROM_FEATURES:
+            return None, None
         if isinstance(self.source, Features):
-            return self.source.of_centres(self.train_rows)
+            return self.source.of_centres(self.train_rows), torch.from_numpy(self.labels)
         rng, n = np.random.default_rng([self.config.seed, 0, SAMPLE]), len(self.train_rows)
-        rows = np.sort(rng.choice(self.train_rows, min(n, PCA_IMAGES), replace=False))
+        rows = np.sort(rng.choice(self.train_rows, min(n, HEAD_IMAGES), replace=False))
         pooled = Embedder(self.embedder.trunk, 0, crop=self.embedder.crop)
-        return torch.from_numpy(embed(pooled, self.packed, rows, progress=self.wanted).embeddings)
+        found = embed(pooled, self.packed, rows, progress=self.wanted)
+        return torch.from_numpy(found.embeddings), torch.from_numpy(found.labels)
 
     def run(self) -> None:
         """All steps that are left."""
@@ -173,7 +187,7 @@ class Training:
 
         def objective(X: Tensor) -> Tensor:
             try:
-                J: Tensor = self.loss(X, labels)
+                J: Tensor = self.loss(X / config.temperature, labels)
             except ValueError as error:  # of embeddings that are not finite
                 self._fail(batch.rows, str(error))
             return J
@@ -188,10 +202,12 @@ class Training:
         )
         if not math.isfinite(loss):
             self._fail(batch.rows, f"the loss must stay finite, it is {loss}.")
-        seen = look(config.loss, config.margin, X, dX, labels) if due else {}
+        seen = look(config.loss, config.margin, X / config.temperature, dX, labels) if due else {}
         norm = self._update(batch.rows, loss)
         self.last_rows = batch.rows
         self.step += 1
+        if self.average is not None:
+            follow(self.average, self.embedder, min(config.average, self.step / (self.step + 10)))
         self.progress.advance(self.step)
         if due:
             line = {"step": self.step, "loss": loss, "lr": config.lr * factor, "gradient_norm": norm}
@@ -229,11 +245,16 @@ class Training:
 
     def _embed(self, rows: Indices) -> NDArray[np.float32]:
         """Embeddings of centre crops as they are now; if the update before spoiled them, its batch is to blame."""
-        X = self.source.embed(rows)
+        X = self.source.embed(rows, self.kept)
         if not np.isfinite(X).all():
             self.step = max(0, self.step - 1)
             self._fail(self.last_rows, "the embeddings must stay finite, its update made them overflow.")
         return X
+
+    @property
+    def kept(self) -> Embedder:
+        """What is measured and kept: the embedder, or the moving average of its weights."""
+        return self.embedder if self.average is None else self.average
 
     def _refresh_due(self, step: int) -> bool:
         return isinstance(self.batches, MinedBatches) and step % self.config.refresh_every == 0
@@ -261,7 +282,8 @@ class Training:
     def _keep(self) -> None:
         if not self.validates:
             self.best_step = self.step
-        self.folder.save_embedder(self.embedder)
+        self.kept.trunk.weights = self.embedder.trunk.weights
+        self.folder.save_embedder(self.kept)
 
     def _stop(self, what: str) -> NoReturn:
         if not self.validates:
@@ -272,6 +294,8 @@ class Training:
     def _save(self) -> None:
         """All that a run goes on from."""
         tensors = gather(self.embedder, self.optimizer)
+        if self.average is not None:
+            tensors |= {AVERAGE + name: tensor for name, tensor in self.average.state_dict().items()}
         if isinstance(self.batches, MinedBatches):
             tensors["difficult"] = torch.from_numpy(self.batches.difficult)
         trunk = self.embedder.trunk
@@ -281,6 +305,8 @@ class Training:
 
     def _restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         spread(tensors, self.embedder, self.optimizer)
+        if self.average is not None:
+            self.average.load_state_dict({name: tensors[AVERAGE + name] for name in self.average.state_dict()})
         if isinstance(self.batches, MinedBatches):
             self.batches.set_difficult(tensors["difficult"].numpy())
         self.scaler.load_state_dict(state["scaler"])

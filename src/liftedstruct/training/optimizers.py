@@ -11,7 +11,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from liftedstruct.embedder import Embedder
 
-__all__ = ["OPTIMIZERS", "SCHEDULES", "freeze", "gather", "group_parameters", "rate", "spread", "training_mode"]
+__all__ = ["OPTIMIZERS", "SCHEDULES", "follow", "freeze", "gather", "group_parameters", "rate", "spread", "training_mode"]
 
 
 def freeze(embedder: Embedder, stages: int | str) -> None:
@@ -103,6 +103,14 @@ def rate(schedule: str, step: int, steps: int, *, warmup: int = 0, decays: int =
     if step < warmup:
         return (step + 1) / warmup
     return SCHEDULES[schedule]((step - warmup) / max(1, steps - warmup), decays, factor)
+
+
+@torch.no_grad()
+def follow(average: Embedder, embedder: Embedder, share: float) -> None:
+    """Move the average of the weights on by one step: ``share`` of what it is, the rest of what the embedder is now."""
+    torch._foreach_lerp_(list(average.parameters()), list(embedder.parameters()), 1 - share)
+    for mean, value in zip(average.buffers(), embedder.buffers(), strict=True):  # statistics of batch norms
+        mean.copy_(value)
 
 
 def gather(embedder: Embedder, optimizer: Optimizer) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ from liftedstruct.trunks import Trunk, make_trunk
 __all__ = ["Run", "check_run", "resume", "starting_trunk", "train", "train_or_resume"]
 
 FREE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every")  # may change without another embedding
-OPEN = ("batches", "batch_size", "crop")  # may be left to what the loss, the data and the trunk suggest
+OPEN = ("batches", "batch_size", "crop", "train_crop")  # may be left to what the loss, the data and the trunk suggest
 
 
 @dataclass(frozen=True)
@@ -178,23 +178,24 @@ def starting_trunk(config: TrainConfig) -> Trunk:
     """The trunk that a run of these settings starts from."""
     seed_torch(config.seed, 0, WEIGHTS)
     if config.weights == "random":
-        return make_trunk(config.trunk, pretrained=False)
-    return make_trunk(config.trunk, config.weights)
+        return make_trunk(config.trunk, pretrained=False).set_pool(config.pool)
+    return make_trunk(config.trunk, config.weights).set_pool(config.pool)
 
 
 def _make_embedder(config: TrainConfig, packed: PackedImages, state: dict[str, Any] | None) -> Embedder:
     """The network as it starts; of a run that goes on, only its form, which needs no file of weights."""
     if state is not None:
-        trunk = make_trunk(config.trunk, pretrained=False, form=state["form"])
+        trunk = make_trunk(config.trunk, pretrained=False, form=state["form"]).set_pool(config.pool)
         trunk.weights = state["weights"]
     else:
         trunk = starting_trunk(config)
     embedder = Embedder(trunk, config.dim, config.dropout, config.normalize, config.crop)
-    if embedder.crop > packed.size:
-        raise ValueError(
-            f"crop must be at most the size of the prepared images, {packed.size}, got {embedder.crop}. "
-            "Pass a smaller crop, or prepare them larger, --size."
-        )
+    for name, side in (("crop", embedder.crop), ("train_crop", config.train_crop or 0)):
+        if side > packed.size:
+            raise ValueError(
+                f"{name} must be at most the size of the prepared images, {packed.size}, got {side}. "
+                f"Pass a smaller {name}, or prepare them larger, --size."
+            )
     return embedder
 
 
@@ -210,6 +211,7 @@ def _resolved(config: TrainConfig, packed: PackedImages, embedder: Embedder, dev
         batches=batches,
         batch_size=config.batch_size or fitting_size(batches, config.images, labels),
         crop=embedder.crop,
+        train_crop=config.train_crop or embedder.crop,
         device=str(device),
         threads=torch.get_num_threads(),
     )

@@ -28,12 +28,15 @@ __all__ = [
     "fitting_size",
     "make_batches",
     "pairable",
+    "random_views",
+    "recoloured",
     "split",
 ]
 
 BLOCK = 64  # images that go through a trunk at once where there is no gradient
 # Last word of a seed, so that no two random choices share a stream; batches.py has 0 and 1.
 HELD_OUT, CROPS, FIXED_CROPS = 2, 3, 4
+GREY = torch.tensor([0.299, 0.587, 0.114])  # how bright red, green and blue are to the eye
 
 
 class Batch(NamedTuple):
@@ -53,26 +56,25 @@ class Source(Protocol):
     def forward(self, inputs: Tensor) -> Tensor:
         """Their embeddings."""
 
-    def embed(self, rows: Indices) -> NDArray[np.float32]:
-        """Embeddings of centre crops, in evaluation mode; the mode is left as it was."""
+    def embed(self, rows: Indices, embedder: Embedder) -> NDArray[np.float32]:
+        """Embeddings of centre crops by this embedder (that of the run, or its average), in evaluation mode; the mode stays."""
 
 
 class Pixels:
     """Random crops, straight from the packed set."""
 
     def __init__(self, config: TrainConfig, embedder: Embedder, packed: PackedImages) -> None:
-        self.embedder, self.packed, self.seed, self.mirror = embedder, packed, config.seed, config.mirror
+        self.embedder, self.packed, self.config = embedder, packed, config
 
     def inputs(self, rows: Indices, step: int) -> Tensor:
-        rng = np.random.default_rng([self.seed, step, CROPS])
-        return torch.from_numpy(self.packed.random_crops(rows, self.embedder.crop, rng=rng, mirror=self.mirror))
+        return random_views(self.packed, rows, self.config, np.random.default_rng([self.config.seed, step, CROPS]))
 
     def forward(self, inputs: Tensor) -> Tensor:
         y: Tensor = self.embedder(inputs)
         return y
 
-    def embed(self, rows: Indices) -> NDArray[np.float32]:
-        return embed(self.embedder, self.packed, rows, batch_size=BLOCK).embeddings
+    def embed(self, rows: Indices, embedder: Embedder) -> NDArray[np.float32]:
+        return embed(embedder, self.packed, rows, batch_size=BLOCK).embeddings
 
 
 class Features:
@@ -108,10 +110,10 @@ class Features:
                 for start in range(0, len(rows), BLOCK):
                     block = rows[start : start + BLOCK]
                     if view == 0:
-                        pixels = packed.centre_crops(block, crop)
+                        pixels = torch.from_numpy(packed.centre_crops(block, crop))
                     else:
-                        pixels = packed.random_crops(block, crop, rng=rng, mirror=config.mirror)
-                    features = self.embedder.features(torch.from_numpy(pixels)).float().cpu()
+                        pixels = random_views(packed, block, config, rng)
+                    features = self.embedder.features(pixels).float().cpu()
                     made[start : start + BLOCK, view] = features.numpy()
                     bar.advance(len(block))
         return made
@@ -129,12 +131,36 @@ class Features:
         return self.embedder.head(inputs.to(next(self.embedder.parameters()).device))
 
     @torch.no_grad()
-    def embed(self, rows: Indices) -> NDArray[np.float32]:
-        dropout = self.embedder.dropout.training
-        self.embedder.dropout.eval()
-        made = torch.cat([self.forward(part).cpu() for part in self.of_centres(rows).split(4096)])
-        self.embedder.dropout.train(dropout)
+    def embed(self, rows: Indices, embedder: Embedder) -> NDArray[np.float32]:
+        dropout, device = embedder.dropout.training, next(embedder.parameters()).device
+        embedder.dropout.eval()
+        made = torch.cat([embedder.head(part.to(device)).cpu() for part in self.of_centres(rows).split(4096)])
+        embedder.dropout.train(dropout)
         return made.numpy()
+
+
+def random_views(packed: PackedImages, rows: Indices, config: TrainConfig, rng: np.random.Generator) -> Tensor:
+    """Crops to train on, as the settings have them.                                          (m, crop, crop, 3)"""
+    assert config.train_crop is not None
+    pixels = packed.random_crops(rows, config.train_crop, rng=rng, mirror=config.mirror, least_area=config.least_area)
+    crops = torch.from_numpy(pixels)
+    return recoloured(crops, config.colour, rng) if config.colour else crops
+
+
+def recoloured(crops: Tensor, strength: float, rng: np.random.Generator) -> Tensor:
+    r"""Crops, (m, h, w, 3) bytes, each in another light: one affine map of its pixels, by three random factors.
+
+    Brightness multiplies a pixel, contrast its difference from the mean grey of the crop, and saturation its difference from
+    its own grey; each by :math:`1 \pm` at most the strength.
+    """
+    factors = 1 + strength * rng.uniform(-1, 1, (3, len(crops), 1, 1, 1))
+    brightness, contrast, saturation = torch.from_numpy(factors).float()
+    x = crops.float()
+    grey = (x @ GREY).unsqueeze(-1)  #                                                            (m, h, w, 1)
+    level = grey.mean(dim=(1, 2), keepdim=True)  #                                                (m, 1, 1, 1)
+    grey.mul_(brightness * contrast * (1 - saturation)).add_(level * (brightness * (1 - contrast)))
+    x.mul_(brightness * contrast * saturation).add_(grey)
+    return x.round_().clamp_(0, 255).byte()
 
 
 class Ahead:

@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 
 from liftedstruct.checks import pick
-from liftedstruct.trunks.base import Trunk
+from liftedstruct.trunks.base import POOLS, Trunk
 from liftedstruct.trunks.efficientnet_lite import efficientnet_lite0, efficientnet_lite1, efficientnet_lite2
 from liftedstruct.trunks.googlenet import googlenet
 from liftedstruct.trunks.small import small
 
-__all__ = ["DEFAULT_TRUNK", "TRUNKS", "Trunk", "make_trunk"]
+__all__ = ["DEFAULT_TRUNK", "POOLS", "TRUNKS", "Trunk", "make_trunk"]
 
 DEFAULT_TRUNK = "efficientnet_lite0"
 TRUNKS: dict[str, Callable[..., Trunk]] = {

@@ -34,6 +34,11 @@ class AdaptedTrunk(Trunk):
     def stages(self) -> dict[str, list[nn.Module]]:
         return {name: [part] for name, part in self.network.named_children()}
 
+    def set_pool(self, pool: str) -> Trunk:
+        if pool != "average":
+            raise ValueError(f"pool must be average, {self.name} pools its features itself, got {pool!r}. Leave it out.")
+        return self
+
     def forward(self, scaled: Tensor) -> Tensor:
         try:
             return self.pooled(scaled)

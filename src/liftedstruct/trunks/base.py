@@ -1,13 +1,20 @@
 """What all trunks have in common: pixels in, pooled features out, stages that can be frozen, and where the weights are from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["RANDOM", "Trunk"]
+from liftedstruct.checks import pick
+
+__all__ = ["POOLS", "RANDOM", "Trunk"]
 
 RANDOM = "random weights"
+POOLS: dict[str, Callable[[Tensor], Tensor]] = {  # the last map, (b, width, h, w), to features, (b, width)
+    "average": lambda x: x.mean(dim=(2, 3)),
+    "both": lambda x: x.mean(dim=(2, 3)) + x.amax(dim=(2, 3)),
+    "max": lambda x: x.amax(dim=(2, 3)),
+}
 
 
 class Trunk(nn.Module):
@@ -43,6 +50,7 @@ class Trunk(nn.Module):
         super().__init__()
         self.name, self.input_size, self.width, self.least, self.form = name, input_size, width, least, form
         self.weights = RANDOM  # where they are from, with a checksum
+        self.pool = "average"  # how the last map becomes features, a name in POOLS; set_pool changes it
         self.layers = nn.ModuleDict({stage: nn.Sequential(*modules) for stage, modules in stages.items()})
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
         self.register_buffer("deviation", torch.tensor(deviation), persistent=False)
@@ -56,6 +64,12 @@ class Trunk(nn.Module):
         """Parameters of no stage, such as the position embedding of a transformer; they are frozen with the first."""
         staged = {id(p) for modules in self.stages.values() for module in modules for p in module.parameters()}
         return [parameter for parameter in self.parameters() if id(parameter) not in staged]
+
+    def set_pool(self, pool: str) -> "Trunk":
+        """Let the last map become features by its average (as the network was trained), its maximum, or the sum of both."""
+        pick(POOLS, pool, "pool")
+        self.pool = pool
+        return self
 
     def describe(self) -> str:
         """Name, form and weights, for the protocol beside a score."""
@@ -74,7 +88,7 @@ class Trunk(nn.Module):
         return x.permute(0, 3, 1, 2)
 
     def forward(self, scaled: Tensor) -> Tensor:
-        """Pooled features, (b, width), of scaled pixels; the last map is averaged whatever its size."""
+        """Pooled features, (b, width), of scaled pixels; the last map is pooled whatever its size."""
         height, width = scaled.shape[2:]
         if min(height, width) < self.least:
             raise ValueError(
@@ -84,4 +98,4 @@ class Trunk(nn.Module):
         x = scaled
         for stage in self.layers.values():
             x = stage(x)
-        return x.mean(dim=(2, 3))
+        return POOLS[self.pool](x)

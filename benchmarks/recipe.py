@@ -1,0 +1,230 @@
+"""The search for the preset ``best``: CUB-200-2011, classes held out of the training half, one budget for all.
+
+Every trial trains on half of the 100 training classes and is measured on the other half, by the last embedder, not by the best
+of several; the test classes are never read. A trial is a line of the results file: round, trunk, settings, seed, images seen,
+minutes, and the scores before and after. Trials that have their line are not run again, so it goes on where it was stopped.
+
+    LIFTEDSTRUCT_DATA=/path/to/data python benchmarks/recipe.py --out recipe --results benchmarks/results/recipe.jsonl
+"""
+
+import argparse
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import liftedstruct as ls
+from liftedstruct.training import load_config
+
+HELD_OUT = 0.5  # of the training classes
+
+
+class Budget(NamedTuple):
+    """What a trial may cost, and the size of its images."""
+
+    size: int  # of the prepared images
+    crop: int
+    steps: int
+
+
+SMALL = Budget(size=146, crop=128, steps=120)  # the same cut of an image as 224 of 256
+LARGE = Budget(size=256, crop=224, steps=160)
+
+
+class Round(NamedTuple):
+    """Trials that differ from a base in one thing each."""
+
+    about: str
+    trunk: str
+    budget: Budget
+    base: dict[str, Any]
+    variations: list[dict[str, Any]]
+    seeds: tuple[int, ...] = (0,)
+
+
+QUICK: dict[str, Any] = {"dim": 512, "freeze": 3, "head_scale": 1.5}
+SPHERE: dict[str, Any] = {**QUICK, "pool": "both", "head": "pca", "head_scale": 1.0, "normalize": True, "temperature": 0.1}
+COLD: dict[str, Any] = {**SPHERE, "temperature": 0.05}
+ROUNDS = [
+    Round(
+        "where the embedding starts",
+        "efficientnet_lite0",
+        SMALL,
+        QUICK,
+        [
+            {},
+            {"pool": "both"},
+            {"pool": "both", "head_scale": 0.3},
+            SPHERE,
+            {**SPHERE, "pool": "average"},
+            {**SPHERE, "temperature": 0.2},
+            {**SPHERE, "temperature": 0.05},
+            {**SPHERE, "head": "whitened"},
+        ],
+    ),
+    Round(
+        "one thing at a time",
+        "efficientnet_lite0",
+        SMALL,
+        COLD,
+        [
+            {"lr": 4e-4},
+            {"least_area": 0.25},
+            {"freeze": 4},
+            {"images": 4},
+            {"least_area": 0.4, "train_crop": 96, "steps": 190},  # as long
+            {"average": 0.95},
+        ],
+    ),
+    Round(
+        "three times as long",
+        "efficientnet_lite0",
+        SMALL._replace(steps=360),
+        {**COLD, "freeze": 4, "images": 4, "lr": 1e-4},
+        [
+            {},
+            {"least_area": 0.3, "average": 0.97},
+        ],
+    ),
+    Round(
+        "GoogLeNet",
+        "googlenet",
+        SMALL,
+        {**COLD, "freeze": 4, "precision": "bfloat16"},
+        [
+            {"images": 4},
+            {"images": 4, "lr": 1e-4},
+            {"images": 4, "lr": 5e-5},
+            {"images": 4, "lr": 2.5e-5},
+        ],
+    ),
+    Round(
+        "four images of each class",
+        "efficientnet_lite0",
+        SMALL,
+        {**COLD, "images": 4},
+        [
+            {},
+            {"lr": 1e-4},
+            {"images": 8},
+            {"dropout": 0.3},
+            {"temperature": 0.03},
+            {"batch_size": 128, "steps": 60},  # as many images
+            {"head_lr": 0.2, "head_bias_lr": 0.2},
+            {"batches": "mined", "images": 2},
+            {"colour": 0.3},
+        ],
+    ),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the prepared images and the run of a trial")
+    parser.add_argument("--results", type=Path, required=True, help="file with a line for each trial")
+    parser.add_argument("--share", default="1/1", help="k/n: of n searches side by side the k-th, with trials of its own")
+    flags = parser.parse_args()
+    share, shares = map(int, flags.share.split("/"))
+    done = [json.loads(line) for line in flags.results.read_text().splitlines()] if flags.results.exists() else []
+    trials = [(one, one.base | variation, seed) for one in ROUNDS for variation in one.variations for seed in one.seeds]
+    for one, settings, seed in trials[share - 1 :: shares]:
+        key = {"trunk": one.trunk, "budget": one.budget._asdict(), "settings": settings, "seed": seed}
+        if not any(all(trial[name] == value for name, value in key.items()) for trial in done):
+            done.append({"round": one.about, **key, **measure(one, settings, seed, flags.out, share, shares)})
+            with flags.results.open("a") as stream:
+                stream.write(json.dumps(done[-1]) + "\n")
+            print(json.dumps(done[-1]), flush=True)
+    if shares == 1:
+        text = table(done)
+        print(text)
+        flags.results.with_suffix(".txt").write_text(text + "\n")
+        draw(done, flags.results.with_suffix(".svg"))
+
+
+def measure(one: Round, settings: dict[str, Any], seed: int, out: Path, share: int, shares: int) -> dict[str, Any]:
+    """Train with these settings; Recall@1 on the classes that were held out, before and after."""
+    data, trunk, budget = Path(os.environ["LIFTEDSTRUCT_DATA"]), one.trunk, one.budget
+    packed = ls.prepare(ls.read_images(data / "CUB_200_2011.tar"), out / f"cub-{budget.size}", size=budget.size)
+    run = out / f"trial-{share}"
+    shutil.rmtree(run, ignore_errors=True)
+    weights = {"weights": data / "googlenet_imagenet.npz"} if trunk == "googlenet" else {}
+    common: dict[str, Any] = {"crop": budget.crop, "steps": budget.steps, "validation": HELD_OUT}
+    config = load_config(
+        **{"data": packed.folder, "out": run, "trunk": trunk, "seed": seed, "validate_every": 10**6}
+        | ({"threads": max(1, (os.cpu_count() or 1) // shares)} if shares > 1 else {})
+        | weights
+        | common
+        | settings
+    )
+    began = time.monotonic()
+    log = ls.train(config, progress=False).log()
+    recalls = [line["recall_at_1"] for line in log if "recall_at_1" in line]
+    return {"before": recalls[0], "after": recalls[-1], "minutes": round((time.monotonic() - began) / 60, 2)}
+
+
+def scores_of(one: Round, done: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The trials of a round that are done, one for each seed, by what they change; the base first."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for variation in ({}, *(each for each in one.variations if each)):
+        settings = one.base | variation
+        changed = {name: value for name, value in settings.items() if one.base.get(name) != value}
+        words = ", ".join(f"{name} {value}" for name, value in changed.items()) or "the base"
+        trials = [t for t in done if (t["trunk"], t["settings"]) == (one.trunk, settings) and t["seed"] in one.seeds]
+        trials = [t for t in trials if t["budget"] == one.budget._asdict()]
+        if trials:
+            found.setdefault(words, trials)
+    return found
+
+
+def table(done: list[dict[str, Any]]) -> str:
+    """All rounds: what was changed, Recall@1 before and after the training, and how far from the base of the round."""
+    lines = []
+    for one in ROUNDS:
+        found = scores_of(one, done)
+        budget = f"{one.budget.steps} steps of 64, crops of {one.budget.crop} out of {one.budget.size} px"
+        base = ", ".join(f"{name} {value}" for name, value in one.base.items())
+        lines += [f"{one.about}: {one.trunk}, {budget}", f"base: {base}"]
+        for words, trials in found.items():
+            before, after = (sum(t[when] for t in trials) / len(trials) for when in ("before", "after"))
+            level = [t["after"] for t in found.get("the base", [])]
+            gain = f"{100 * (after - sum(level) / len(level)):+6.1f}" if level else ""
+            each = " ".join(f"{100 * t['after']:.1f}" for t in trials) if len(trials) > 1 else ""
+            minutes = sum(t["minutes"] for t in trials)
+            lines.append(f"  {words:<66} {100 * before:5.1f} {100 * after:5.1f} {gain:>6} {minutes:5.1f} min  {each}".rstrip())
+        lines.append("")
+    lines.append(
+        "Recall@1 in percent on 50 classes held out of the training half, before and after; then the difference from the"
+    )
+    lines.append(
+        "base and the minutes of two searches side by side on two cores. Trained on the other 50; the last embedder counts."
+    )
+    return "\n".join(lines)
+
+
+def draw(done: list[dict[str, Any]], path: Path) -> None:
+    """Each round a panel, each variation a line of it: Recall@1 of every seed, and the base as a level."""
+    from liftedstruct.figures.canvas import COLOURS, FAINT, drawing, new_figure, save_picture
+
+    rounds = [(one, scores_of(one, done)) for one in ROUNDS]
+    rounds = [(one, found) for one, found in rounds if found]
+    with drawing():
+        heights = [1.2 + len(found) for _, found in rounds]
+        figure, panels = new_figure(8.4, 0.24 * sum(heights), rows=len(rounds), gridspec_kw={"height_ratios": heights})
+        for (one, found), axes in zip(rounds, panels, strict=True):
+            for place, trials in enumerate(found.values()):
+                values = [100 * t["after"] for t in trials]
+                axes.plot(values, [place] * len(values), "o", color=COLOURS["lifted_struct"], markersize=5, alpha=0.85)
+            if "the base" in found:
+                level = [100 * t["after"] for t in found["the base"]]
+                axes.axvline(sum(level) / len(level), color=FAINT, linewidth=1)
+            axes.set_yticks(range(len(found)), list(found), fontsize=7.5)
+            axes.invert_yaxis()
+            axes.set_title(f"{one.about} ({one.trunk}, crops of {one.budget.crop} px)", loc="left")
+        panels[-1].set_xlabel("Recall@1 on held-out training classes, percent")
+        save_picture(figure, path)
+
+
+if __name__ == "__main__":
+    main()
