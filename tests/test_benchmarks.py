@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from liftedstruct.training import load_config
+
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 
@@ -314,3 +316,46 @@ def test_the_full_run_adds_what_the_short_one_does_not_have(
     )
     with pytest.raises(ValueError, match=r"^a table must be of a benchmark and one of its sections, got 'losses / never mea"):
         tables.filled(PAGE, results)
+
+
+def test_the_search_for_the_recipe_is_as_kept(
+    benchmark: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, results = benchmark("recipe"), BENCHMARKS / "results" / "recipe.jsonl"
+    trials = [json.loads(line) for line in results.read_text().splitlines()]
+    for trial in trials:  # each is a run that can be made again
+        assert load_config(data="set", out="run", trunk=trial["trunk"], **trial["settings"]).loss == "lifted_struct"
+        assert 0 < trial["before"] < 1
+        assert 0 < trial["after"] < 1
+    assert sum(len(found) for one in recipe.ROUNDS for found in recipe.scores_of(one, trials).values()) >= len(trials)
+    monkeypatch.setattr(recipe, "measure", None)  # all are done, so none is run
+    monkeypatch.setattr("sys.argv", ["recipe", "--out", str(tmp_path), "--results", str(tmp_path / "recipe.jsonl")])
+    (tmp_path / "recipe.jsonl").write_bytes(results.read_bytes())
+    recipe.main()
+    assert (tmp_path / "recipe.txt").read_bytes() == results.with_suffix(".txt").read_bytes()
+
+
+def test_a_trial_of_the_search_is_trained_once(
+    benchmark: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = benchmark("recipe")
+    tried: list[dict[str, Any]] = []
+
+    def measure(one: Any, settings: dict[str, Any], *others: object) -> dict[str, float]:
+        tried.append(settings)
+        if len(tried) == 2:
+            raise KeyboardInterrupt
+        return {"before": 0.5, "after": 0.5 + settings["lr"], "minutes": 1.0}
+
+    rounds = [recipe.Round("rates", "small", recipe.SMALL, {"lr": 0.1}, [{}, {"lr": 0.2}])]
+    monkeypatch.setattr(recipe, "ROUNDS", rounds)
+    monkeypatch.setattr(recipe, "measure", measure)
+    results, figure = tmp_path / "a.jsonl", tmp_path / "a.svg"
+    monkeypatch.setattr("sys.argv", ["recipe", "--out", str(tmp_path), "--results", str(results), "--figure", str(figure)])
+    with pytest.raises(KeyboardInterrupt):
+        recipe.main()
+    assert len(results.read_text().splitlines()) == 1
+    recipe.main()
+    assert tried == [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.2}]
+    assert re.search(r"lr 0\.2 +50\.0  70\.0  \+10\.0", results.with_suffix(".txt").read_text())
+    assert b"</svg>" in figure.read_bytes()

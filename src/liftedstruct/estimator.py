@@ -34,22 +34,8 @@ OF_IMAGES: dict[str, Any] = {"log_every": 1}  # the loss of every step
 # Settings that a linear layer on vectors has no use for.
 ONLY_OF_IMAGES = frozenset(
     (
-        *(
-            "trunk",
-            "weights",
-            "pool",
-            "normalize",
-            "dropout",
-            "crop",
-            "train_crop",
-            "least_area",
-            "mirror",
-            "colour",
-            "head_lr",
-            "head_bias_lr",
-            "bias_lr",
-            "freeze",
-        ),
+        *("trunk", "weights", "pool", "normalize", "dropout", "crop", "train_crop", "least_area", "mirror", "colour", "freeze"),
+        *("head_lr", "head_bias_lr", "bias_lr"),
         *("feature_crops", "batch_norm", "cache_chunk", "precision", "validation", "validate_every", "checkpoint_minutes"),
         *("temperature", "average", "log_every", "device", "threads"),
     )

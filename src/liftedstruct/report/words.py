@@ -228,7 +228,8 @@ def _of(run: Run, key: str) -> str:
 
 def _trained_with(run: Run) -> str:
     if run.config is not None:
-        return f"{run.method}, margin {run.config.margin:g}"
+        temperature = f", temperature {run.config.temperature:g}" if run.config.temperature != 1 else ""
+        return f"{run.method}, margin {run.config.margin:g}{temperature}"
     return "trained, the file does not say how" if run.trained else "not trained"
 
 
@@ -239,12 +240,24 @@ def _trunk(run: Run) -> str:
 
 def _batches(run: Run) -> str:
     config = run.config
-    return f"{config.batches}, {config.batch_size} images" + (", mirrored" if config.mirror else "") if config else ""
+    if config is None:
+        return ""
+    words = [
+        f"{config.batches}, {config.batch_size} images",
+        f"crops of {config.train_crop} px" if config.train_crop not in (None, config.crop) else "",
+        f"{config.least_area:.0%} to all of the image" if config.least_area else "",
+        f"colours changed by up to {config.colour:.0%}" if config.colour else "",
+        "mirrored" if config.mirror else "",
+    ]
+    return ", ".join(word for word in words if word)
 
 
 def _optimizer(run: Run) -> str:
     config = run.config
-    return f"{config.optimizer}, rate {config.lr:g}, {config.schedule}, weight decay {config.weight_decay:g}" if config else ""
+    if config is None:
+        return ""
+    average = f", moving average {config.average:g}" if config.average else ""
+    return f"{config.optimizer}, rate {config.lr:g}, {config.schedule}, weight decay {config.weight_decay:g}{average}"
 
 
 def _training(run: Run) -> str:
@@ -267,11 +280,13 @@ def _time(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%d %B %Y, %H:%M} UTC"
 
 
+POOLED = {"average": "its average", "both": "its average and its maximum, added", "max": "its maximum"}
 LINES: dict[str, Callable[[Run], str]] = {
     "Run": lambda run: str(run.file.parent if run.config else run.file),
     "Trained with": _trained_with,
     "Trunk": _trunk,
     "Weights": lambda run: _of(run, "weights"),
+    "Features of the last map": lambda run: POOLED.get(_of(run, "pool"), ""),
     "Numbers in an embedding": lambda run: f"{run.size:,}",
     "Normalised to length 1": lambda run: "yes" if run.found.protocol.get("normalised") else "no",
     "Crop": lambda run: f"centre, {_of(run, 'crop')} px",
