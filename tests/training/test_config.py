@@ -132,6 +132,8 @@ def test_absent_file_and_settings() -> None:
         ({"mined": 0.9}, "mined must be left out unless batches is mined, got 0.9 with batches balanced"),
         ({"images": 4, "loss": "triplet"}, "images must be left out unless batches is balanced, got 4 with batches triplets"),
         ({"feature_crops": 5}, "feature_crops must be left out unless freeze is trunk, got 5 with freeze 0"),
+        ({"freeze": "trunk", "colour": 0.2}, "colour must be left out where a frozen trunk sees the centre crop only, got 0.2"),
+        ({"freeze": "trunk", "crop": 64, "train_crop": 48}, "train_crop must be left out where a frozen trunk sees the centre"),
         ({"decays": 3}, "decays must be left out unless schedule is step, got 3 with schedule cosine"),
         ({"steps": 0}, r"steps must be a finite number >= 1, got 0\. It is the training steps"),
         ({"steps": 1.5}, r"steps must be a whole number, got 1\.5"),

@@ -113,7 +113,8 @@ class PackedImages:
         if not least_area:
             sides, corners = np.full((len(order), 2), crop), rng.integers(0, self.size - crop + 1, (len(order), 2))
         else:
-            area, ratio = rng.uniform(least_area, 1, len(order)), np.exp(rng.uniform(-1, 1, len(order)) * np.log(4 / 3))
+            stretch = np.log(min(4 / 3, 1 / least_area))  # no further than leaves the smallest area within the image
+            area, ratio = rng.uniform(least_area, 1, len(order)), np.exp(rng.uniform(-1, 1, len(order)) * stretch)
             sides = np.rint(self.size * np.sqrt(np.stack((area / ratio, area * ratio), axis=1))).astype(np.int64)
             sides = sides.clip(1, self.size)  # height, width
             corners = rng.integers(0, self.size - sides + 1)

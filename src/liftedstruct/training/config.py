@@ -37,7 +37,7 @@ class TrainConfig:
         dropout: share of the features that is dropped before the last layer, in training.
         loss: what is minimised (see "liftedstruct list losses").
         margin: the paper's alpha.
-        temperature: what embeddings are divided by in front of the loss.
+        temperature: divisor of the embeddings in front of the loss.
         negative: of the triplet loss, "given" or "semi-hard".
         batches: which images meet (see "liftedstruct list batches"); by default those that suit the loss.
         batch_size: images in a batch, the paper's m; by default 64, of triplets 63, or as many as the data fills.
@@ -51,7 +51,7 @@ class TrainConfig:
         train_crop: side of the crops in training; by default the same.
         least_area: smallest share of an image that a crop shows, scaled to its side; 0 cuts crops without scaling.
         mirror: flip every other crop.
-        colour: by how much brightness, contrast and saturation of a crop may change, 0.2 for a fifth; 0 leaves them.
+        colour: largest change of the brightness, contrast and saturation of a crop, 0.2 for a fifth; 0 leaves them.
         optimizer: sgd or adamw.
         lr: learning rate.
         momentum: of sgd; of adamw the first beta.
@@ -308,5 +308,12 @@ def _check_together(config: TrainConfig) -> None:
         raise ValueError(f"freeze must be a number of stages or 'trunk', got {config.freeze!r}. Pass one of these.")
     if config.freeze == "trunk" and config.dim == 0:
         raise ValueError("a frozen trunk must have a last layer to train, got dim 0. Pass a dim, or freeze fewer stages.")
+    views = {"least_area": config.least_area > 0, "colour": config.colour > 0}
+    views["train_crop"] = config.train_crop not in (None, config.crop)
+    for name in (name for name, wanted in views.items() if wanted and config.freeze == "trunk" and config.feature_crops == 1):
+        raise ValueError(
+            f"{name} must be left out where a frozen trunk sees the centre crop only, got {getattr(config, name)}. "
+            "Pass feature_crops 2 or more, or leave it out."
+        )
     if config.precision == "float16" and config.device is not None and not config.device.startswith("cuda"):
         raise ValueError(f"precision float16 must have a CUDA device, got {config.device}. Pass bfloat16 or float32.")

@@ -90,8 +90,9 @@ class Training:
     @torch.no_grad()
     def check(self) -> None:
         """Raise for what would fail at the first step only, before anything is written."""
-        side = self.embedder.crop
-        self.embedder.eval().features(torch.zeros(1, side, side, 3, dtype=torch.uint8))
+        self.embedder.eval()
+        for side in {self.embedder.crop, self.config.train_crop or self.embedder.crop}:
+            self.embedder.features(torch.zeros(1, side, side, 3, dtype=torch.uint8))
         if self.config.head in FROM_FEATURES and self.embedder.dim:
             check_directions(self.embedder.dim, self.embedder.trunk.width)
 
@@ -157,7 +158,7 @@ class Training:
                         self._validate()
                         self.progress.pause(self.step)
                     if self.step == config.steps or stopped or time.monotonic() - last >= 60 * config.checkpoint_minutes:
-                        self._embed(self.train_rows[:2])  # no state replaces a good one if the last update spoiled it
+                        self._embed(self.train_rows[:2], self.embedder)  # no state of a spoiled one replaces a good one
                         if self.step == config.steps and not self.validates:
                             self._keep()
                         self._save()
@@ -243,9 +244,9 @@ class Training:
             "Begin again with a lower lr, or with clip."
         )
 
-    def _embed(self, rows: Indices) -> NDArray[np.float32]:
-        """Embeddings of centre crops as they are now; if the update before spoiled them, its batch is to blame."""
-        X = self.source.embed(rows, self.kept)
+    def _embed(self, rows: Indices, embedder: Embedder | None = None) -> NDArray[np.float32]:
+        """Embeddings of centre crops by what is kept, or by another; if they are spoiled, the batch before is to blame."""
+        X = self.source.embed(rows, self.kept if embedder is None else embedder)
         if not np.isfinite(X).all():
             self.step = max(0, self.step - 1)
             self._fail(self.last_rows, "the embeddings must stay finite, its update made them overflow.")
@@ -260,9 +261,9 @@ class Training:
         return isinstance(self.batches, MinedBatches) and step % self.config.refresh_every == 0
 
     def _refresh(self) -> None:
-        """Difficult neighbours as the embedding has them now."""
+        """Difficult neighbours as the embedding that is trained has them now."""
         assert isinstance(self.batches, MinedBatches)
-        embeddings = self._embed(self.train_rows)
+        embeddings = self._embed(self.train_rows, self.embedder)
         self.batches.set_difficult(difficult_neighbours(embeddings, self.labels, self.config.difficult))
         self.progress.pause(self.step)
 
