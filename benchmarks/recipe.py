@@ -32,6 +32,7 @@ class Budget(NamedTuple):
     steps: int
 
 
+FULL = Budget(size=256, crop=224, steps=160)
 SMALL = Budget(size=146, crop=128, steps=120)  # the same cut of an image as 224 of 256
 
 
@@ -123,6 +124,18 @@ ROUNDS = [
             {"temperature": 0.03},
             {"batch_size": 128, "steps": 60},  # as many images
             {"head_lr": 0.2, "head_bias_lr": 0.2},
+        ],
+    ),
+    Round(
+        "at full size",
+        "efficientnet_lite0",
+        FULL,
+        {**COLD, "freeze": 4, "images": 4, "lr": 1e-4},
+        [
+            {},
+            {"temperature": 0.1},
+            {"least_area": 0.3},
+            {"lr": 4e-5},
         ],
     ),
 ]

@@ -41,7 +41,7 @@ class Embedder(nn.Module):
         trunk: makes the features.
         dim: d, of the embedding; 0 leaves the linear layer out, and the embedding is the trunk's pooled features.
         dropout: share of the features that training drops; the paper's code has 0.4.
-        normalize: divide each embedding by its length. The paper does not, and its loss wants the room.
+        normalize: divide each embedding by its length. The paper does not; its loss wants a temperature then.
         crop: side of the crops that it is for; the trunk's if not given.
 
     """
@@ -78,7 +78,7 @@ class Embedder(nn.Module):
     def head(self, features: Tensor) -> Tensor:
         """What comes after the trunk."""
         y: Tensor = self.linear(self.dropout(features))
-        return normalize(y) if self.normalize else y
+        return normalize(y.float()) if self.normalize else y
 
     def save(self, path: str | Path) -> Path:
         """Write the whole of it to a file, or to ``embedder.safetensors`` in a folder; equal embedders give equal bytes."""

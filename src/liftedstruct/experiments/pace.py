@@ -8,7 +8,7 @@ import torch
 
 from liftedstruct.embedder import Embedder
 from liftedstruct.training import TrainConfig, starting_trunk
-from liftedstruct.training.machine import find_device, find_threads, prepared
+from liftedstruct.training.machine import computing, find_device, find_threads, prepared
 from liftedstruct.training.optimizers import freeze, training_mode
 
 __all__ = ["Pace", "measure_pace"]
@@ -30,11 +30,11 @@ def measure_pace(config: TrainConfig) -> Pace:
         embedder = Embedder(starting_trunk(config), config.dim, config.dropout, config.normalize, config.crop).to(device)
         freeze(embedder, config.freeze)
         training_mode(embedder, config.batch_norm == "frozen")
-        sides, half = (config.train_crop or embedder.crop, embedder.crop), config.precision != "float32"
+        sides = config.train_crop or embedder.crop, embedder.crop
         shown, noise = (torch.randint(256, (IMAGES, side, side, 3), dtype=torch.uint8) for side in sides)
 
         def step() -> None:
-            with torch.autocast(device.type, getattr(torch, config.precision) if half else None, enabled=half):
+            with computing(device, config.precision):
                 embeddings = embedder(shown)
             embeddings.sum().backward()
 

@@ -40,6 +40,7 @@ class Subject:
     thumbnails: Thumbnails = placeholders
     log: tuple[Mapping[str, Any], ...] = ()  # lines of log.jsonl
     margin: float = 1.0  # the paper's alpha
+    temperature: float = 1.0  # what the loss had the embeddings divided by
     progress: bool = False  # say what is being done
 
     def __len__(self) -> int:
@@ -75,7 +76,7 @@ class Subject:
         """What the lifted loss sees in a batch of these images, two of each class."""
         sizes = np.unique(self.labels, return_counts=True)[1]
         rows = BalancedBatches(self.labels, min(BATCH_CLASSES, int((sizes > 1).sum())), 2, seed=seed).batch(0)
-        return loss_microscope(self.embeddings[rows], self.labels[rows], self.margin)
+        return loss_microscope(self.embeddings[rows] / self.temperature, self.labels[rows], self.margin)
 
     def _say(self, line: str) -> None:
         if self.progress:

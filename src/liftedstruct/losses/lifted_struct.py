@@ -14,7 +14,8 @@ Paper to code: :math:`D` is ``D``, :math:`\alpha` ``margin``, :math:`\mathcal P`
 them, not only the pairs that the batch was built from), :math:`\mathcal N` all pairs of different classes.
 
 **Requirements**: labels of which at least two are equal and two differ; otherwise the loss is 0. **Recommendations**: raw
-embeddings, not normalised ones; on the unit sphere the bound cannot fall below about 13 at m = 128, whatever is learned.
+embeddings, or normalised ones divided by a temperature of about 0.05: on the unit sphere itself the bound cannot fall below
+about 13 at m = 128, whatever is learned.
 **Relations**: contrastive and triplet losses see m/2 and 2m/3 edges of a batch, these two all m(m - 1)/2.
 """
 

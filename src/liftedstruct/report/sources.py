@@ -177,6 +177,7 @@ def _read(path: Path, progress: bool) -> Run:
         thumbnails=thumbnails,
         log=tuple(log),
         margin=config.margin if config else 1.0,
+        temperature=config.temperature if config else 1.0,
         progress=progress,
         file=file,
         found=found,

@@ -194,8 +194,9 @@ def _confusions(run: Run) -> str:
 def _microscope(run: Run) -> str:
     seen = run.microscope()
     n, active = len(seen.pairs), f"{100 * seen.active_share:.0f} %"
+    divided = f", divided by the temperature {run.temperature:g}" if run.temperature != 1 else ""
     return (
-        f"The lifted loss on {2 * n:,} of these images, two of each of {n:,} classes: {active} of the "
+        f"The lifted loss on {2 * n:,} of these images{divided}, two of each of {n:,} classes: {active} of the "
         f"positive pairs are active, positives are {seen.positive_distance:.3g} apart on average and negatives "
         f"{seen.negative_distance:.3g}, and {seen.effective_negatives.mean().item():.3g} negatives share the push of an image. "
         f"Its value is {seen.loss:.3g}; if all embeddings were one point it would be {seen.collapsed_loss:.3g}."

@@ -47,8 +47,8 @@ class TrainConfig:
         difficult: of mined batches, difficult neighbours of each image.
         self_pairs: of pairs, count an image with itself as a positive pair, as the authors' code does.
         steps: training steps.
-        crop: side of the crops in pixels; by default the trunk's.
-        train_crop: side of the crops in training; by default the same.
+        crop: side of the crops in pixels that the embedder is for; by default the trunk's.
+        train_crop: side of the crops in training; by default as crop.
         least_area: smallest share of an image that a crop shows, scaled to its side; 0 cuts crops without scaling.
         mirror: flip every other crop.
         colour: largest change of the brightness, contrast and saturation of a crop, 0.2 for a fifth; 0 leaves them.
@@ -64,7 +64,7 @@ class TrainConfig:
         decays: of the step schedule, how many times the rate falls.
         decay_factor: of the step schedule, what the rate is multiplied by each time.
         head: start of the last layer: uniform, orthogonal, pca or whitened.
-        head_scale: what that start is multiplied by.
+        head_scale: factor of that start.
         freeze: number of the trunk's first stages that stay as they are, or "trunk" for all.
         feature_crops: of a frozen trunk, fixed crops of each image: the centre, then random ones.
         batch_norm: "frozen" keeps the statistics of batch norms, "train" uses those of the batch.
@@ -197,6 +197,8 @@ def load_config(file: str | Path | None = None, preset: str | None = None, **set
     chosen = suggested | given
     chosen["batches"] = chosen.get("batches") or BATCHES_OF.get(str(chosen.get("loss")), "balanced")
     idle = {name for name, (where, wanted) in APPLIES.items() if chosen.get(where) != wanted}
+    idle |= {"temperature"} if suggested.get("normalize") and not chosen["normalize"] else set()  # it was for the unit sphere
+    idle |= {"pool"} if ":" in str(chosen.get("trunk")) else set()  # trunks of other packages pool by themselves
     merged = {name: value for name, value in suggested.items() if name not in idle} | given
     for name in ("data", "out"):
         if merged.get(name) is None:

@@ -26,7 +26,7 @@ from liftedstruct.progress import say
 from liftedstruct.training.caching import batch_gradient, check_exact
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.heads import FROM_FEATURES, HEADS, check_directions
-from liftedstruct.training.machine import seed_torch, stop_signals
+from liftedstruct.training.machine import computing, seed_torch, stop_signals
 from liftedstruct.training.optimizers import (
     OPTIMIZERS,
     follow,
@@ -231,8 +231,7 @@ class Training:
         return norm
 
     def _forward(self, inputs: Tensor) -> Tensor:
-        half = self.config.precision != "float32"
-        with torch.autocast(self.device.type, getattr(torch, self.config.precision) if half else None, enabled=half):
+        with computing(self.device, self.config.precision):
             return self.source.forward(inputs)
 
     def _fail(self, rows: Indices, what: str) -> NoReturn:
@@ -241,7 +240,7 @@ class Training:
         batch = f"Its batch is in the log, the first image is {self.packed.paths[rows[0]]!r}; the " if len(rows) else "The "
         raise ValueError(
             f"step {self.step + 1}: {what} {batch}state of step {self.folder.saved_step} is kept. "
-            "Begin again with a lower lr, or with clip."
+            "Begin again with a lower lr, with clip, or with a higher temperature."
         )
 
     def _embed(self, rows: Indices, embedder: Embedder | None = None) -> NDArray[np.float32]:
@@ -283,7 +282,6 @@ class Training:
     def _keep(self) -> None:
         if not self.validates:
             self.best_step = self.step
-        self.kept.trunk.weights = self.embedder.trunk.weights
         self.folder.save_embedder(self.kept)
 
     def _stop(self, what: str) -> NoReturn:

@@ -14,7 +14,7 @@ import torch
 from liftedstruct.memory import keep_memory
 from liftedstruct.progress import say
 
-__all__ = ["find_device", "find_threads", "prepared", "seed_torch", "stop_signals"]
+__all__ = ["computing", "find_device", "find_threads", "prepared", "seed_torch", "stop_signals"]
 
 
 def find_device(name: str | None) -> torch.device:
@@ -61,6 +61,12 @@ def prepared(device: torch.device, threads: int) -> Iterator[None]:
         finally:
             torch.set_num_threads(before[0])
             torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before[1:]
+
+
+def computing(device: torch.device, precision: str) -> torch.autocast:
+    """While a network computes: in float32, or in a half type where torch finds it safe."""
+    half = precision != "float32"
+    return torch.autocast(device.type, getattr(torch, precision) if half else None, enabled=half)
 
 
 def seed_torch(*words: int) -> None:

@@ -108,7 +108,8 @@ def rate(schedule: str, step: int, steps: int, *, warmup: int = 0, decays: int =
 @torch.no_grad()
 def follow(average: Embedder, embedder: Embedder, share: float) -> None:
     """Move the average of the weights on by one step: ``share`` of what it is, the rest of what the embedder is now."""
-    torch._foreach_lerp_(list(average.parameters()), list(embedder.parameters()), 1 - share)
+    for mean, value in zip(average.parameters(), embedder.parameters(), strict=True):
+        mean.lerp_(value, 1 - share)
     for mean, value in zip(average.buffers(), embedder.buffers(), strict=True):  # statistics of batch norms
         mean.copy_(value)
 

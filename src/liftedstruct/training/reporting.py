@@ -16,7 +16,7 @@ LINE_SECONDS = 5.0
 
 
 def look(loss: str, margin: float, X: Tensor, dX: Tensor, labels: Tensor) -> dict[str, Any]:
-    """What the log has of a batch: share of active pairs, distances, and whether the embedding has collapsed.
+    """What the log has of a batch as the loss sees it: share of active pairs, distances, and whether it has collapsed.
 
     A pair of the lifted losses is active if :math:`J_{ij} > 0`; a pair or triplet of the others if it has a gradient. An
     embedding has collapsed if other classes are within a tenth of the margin (or of length 1 for a margin of 0) of each
@@ -93,7 +93,7 @@ class Progress:
             say(
                 f"warning: the embedding has collapsed at step {step:,}: images of different classes are "
                 f"{line['negative_distance']:.2g} apart on average, {line['effective_rank']:.1f} dimensions are in use. "
-                "Lower lr, or raise head_scale."
+                "Lower lr, raise head_scale, or with normalize lower temperature."
             )
         self.warned = line["collapsed"]
 

@@ -12,6 +12,7 @@ from liftedstruct.trunks.weights import load_weights, read_tensors
 
 __all__ = ["ADAPTERS", "AdaptedTrunk", "timm_trunk", "transformers_trunk"]
 
+OWN = "own"  # way of pooling
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, where a model does not say
 
 
@@ -28,15 +29,15 @@ class AdaptedTrunk(Trunk):
             deviation=[255 * each for each in deviation],
             least=1,
         )
-        self.network = network
+        self.network, self.pool = network, OWN
 
     @property
     def stages(self) -> dict[str, list[nn.Module]]:
         return {name: [part] for name, part in self.network.named_children()}
 
     def set_pool(self, pool: str) -> Trunk:
-        if pool != "average":
-            raise ValueError(f"pool must be average, {self.name} pools its features itself, got {pool!r}. Leave it out.")
+        if pool not in ("average", OWN):  # the first is what settings have where nobody says
+            raise ValueError(f"pool must be left as it is, {self.name} pools its features itself, got {pool!r}. Pass average.")
         return self
 
     def forward(self, scaled: Tensor) -> Tensor:
