@@ -1,8 +1,8 @@
 """The search for the preset ``best``: CUB-200-2011, classes held out of the training half, one budget for all.
 
 Every trial trains on half of the 100 training classes and is measured on the other half, by the last embedder, not by the best
-of several; the test classes are never read. A trial is a line of the results file: round, trunk, settings, seed, images seen,
-minutes, and the scores before and after. Trials that have their line are not run again, so it goes on where it was stopped.
+of several; the test classes are never read. A trial is a line of the results file: round, trunk, budget, settings, seed, scores
+before and after, and minutes. Trials that have their line are not run again, so it goes on where it was stopped.
 
     LIFTEDSTRUCT_DATA=/path/to/data python benchmarks/recipe.py --out recipe --results benchmarks/results/recipe.jsonl
 
