@@ -172,15 +172,13 @@ def measure(one: Round, settings: dict[str, Any], seed: int, out: Path, share: i
     packed = ls.prepare(ls.read_images(data / "CUB_200_2011.tar"), out / f"cub-{budget.size}", size=budget.size)
     run = out / f"trial-{share}"
     shutil.rmtree(run, ignore_errors=True)
-    weights = {"weights": data / "googlenet_imagenet.npz"} if trunk == "googlenet" else {}
-    common: dict[str, Any] = {"crop": budget.crop, "steps": budget.steps, "validation": HELD_OUT}
-    config = load_config(
-        **{"data": packed.folder, "out": run, "trunk": trunk, "seed": seed, "validate_every": 10**6}
-        | ({"threads": max(1, (os.cpu_count() or 1) // shares)} if shares > 1 else {})
-        | weights
-        | common
-        | settings
-    )
+    common: dict[str, Any] = {"data": packed.folder, "out": run, "trunk": trunk, "seed": seed, "validate_every": 10**6}
+    common |= {"crop": budget.crop, "steps": budget.steps, "validation": HELD_OUT}
+    if trunk == "googlenet":
+        common["weights"] = data / "googlenet_imagenet.npz"
+    if shares > 1:
+        common["threads"] = max(1, (os.cpu_count() or 1) // shares)
+    config = load_config(**common | settings)
     began = time.monotonic()
     log = ls.train(config, progress=False).log()
     recalls = [line["recall_at_1"] for line in log if "recall_at_1" in line]

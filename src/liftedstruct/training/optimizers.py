@@ -110,8 +110,8 @@ def follow(average: Embedder, embedder: Embedder, share: float) -> None:
     """Move the average of the weights on by one step: ``share`` of what it is, the rest of what the embedder is now."""
     for mean, value in zip(average.parameters(), embedder.parameters(), strict=True):
         mean.lerp_(value, 1 - share)
-    for mean, value in zip(average.buffers(), embedder.buffers(), strict=True):  # statistics of batch norms
-        mean.copy_(value)
+    for kept, now in zip(average.buffers(), embedder.buffers(), strict=True):  # statistics of batch norms
+        kept.copy_(now)
 
 
 def gather(embedder: Embedder, optimizer: Optimizer) -> dict[str, Tensor]:
