@@ -229,10 +229,11 @@ def draw(done: list[dict[str, Any]], path: Path) -> None:
     rounds = [(one, scores_of(one, done)) for one in ROUNDS]
     rounds = [(one, found) for one, found in rounds if found]
     with drawing():
-        least, most = 57.0, 72.0  # percent; the same in every panel
         heights = [1.2 + len(found) for _, found in rounds]
         figure, panels = new_figure(8.4, 0.24 * sum(heights), rows=len(rounds), gridspec_kw={"height_ratios": heights})
         for (one, found), axes in zip(rounds, panels, strict=True):
+            most = 72.0 if one.budget.crop < FULL.crop else 87.0
+            least = most - 15  # percent; one scale for all panels
             for place, trials in enumerate(found.values()):
                 for value in (100 * t["after"] for t in trials):
                     mark, at = (

@@ -47,6 +47,11 @@ def test_a_preset_knows_what_another_loss_needs(tmp_path: Path) -> None:
         assert [config.images for config in of.values()] == [images, 2, 2]  # what does not apply is left out
         seen = [config.steps * (63 if loss == "triplet" else 64) for loss, config in of.items()]
         assert max(seen) - min(seen) < 64  # less than a batch
+    google = load_config(preset="best", trunk="googlenet", **BASE)
+    assert (google.lr, google.least_area, google.temperature) == (1e-4, 0.0, 0.05)
+    assert load_config(preset="best", trunk="googlenet", lr=1e-3, **BASE).lr == 1e-3
+    assert load_config(preset="quick", trunk="timm:resnet18", **BASE).pool == "average"  # it pools by itself
+    assert load_config(preset="quick", normalize=False, **BASE).temperature == 1.0  # that was for the unit sphere
     assert load_config(preset="best", batches="mined", **BASE).images == 2
     with pytest.raises(ValueError, match=r"images must be left out unless batches is balanced"):
         load_config(preset="best", batches="mined", images=4, **BASE)

@@ -193,7 +193,7 @@ def load_config(file: str | Path | None = None, preset: str | None = None, **set
     for name in settings:
         _check_known(name, "the settings")
     given = (_read_yaml(Path(file)) if file is not None else {}) | settings
-    suggested = preset_settings(preset, given.get("loss")) if preset is not None else {}
+    suggested = preset_settings(preset, given.get("loss"), given.get("trunk")) if preset is not None else {}
     chosen = suggested | given
     chosen["batches"] = chosen.get("batches") or BATCHES_OF.get(str(chosen.get("loss")), "balanced")
     idle = {name for name, (where, wanted) in APPLIES.items() if chosen.get(where) != wanted}

@@ -4,7 +4,7 @@ from typing import Any
 
 from liftedstruct.checks import pick
 
-__all__ = ["FOR_LOSS", "PRESETS", "preset_settings"]
+__all__ = ["FOR_LOSS", "FOR_TRUNK", "PRESETS", "preset_settings"]
 
 # Where a setting is from: P the paper, C its authors' code (or their answers about it), M measured by us, each in
 # its own preset. Everything that is not named here is as TrainConfig has it.
@@ -57,8 +57,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "freeze": 4,  # M: as good as 3, and quicker
         "batch_norm": "frozen",
     },
-    # M: benchmarks/recipe.py, on classes held out of the training half of CUB-200-2011, for EfficientNet-Lite0 and GoogLeNet
-    # alike; nothing in it knows of birds. Side of the crops as the trunk has it. docs/recipe.md tells what mattered.
+    # M: benchmarks/recipe.py, on classes held out of the training half of CUB-200-2011; nothing in it knows of birds. The side
+    # of the crops is the trunk's. docs/recipe.md tells what mattered.
     "best": {
         "trunk": "efficientnet_lite0",  # pretrained weights that pip brings, and quick on a CPU
         "dim": 512,  # what later papers print
@@ -70,8 +70,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         "temperature": 0.05,  # M
         "images": 4,  # M
         "steps": 480,  # M: longer trainings were no better on held-out classes
+        "least_area": 0.3,  # M, at full size
         "optimizer": "adamw",
-        "lr": 1e-4,  # M
+        "lr": 4e-5,  # M, at full size
         "schedule": "cosine",
         "head": "pca",  # M
         "head_scale": 1.0,
@@ -98,11 +99,19 @@ FOR_LOSS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def preset_settings(name: str, loss: object = None) -> dict[str, Any]:
-    """The settings of a preset, for its own loss or another one; whether there is such a loss is checked elsewhere.
+# What a preset changes for a trunk that is not its own.
+FOR_TRUNK: dict[str, dict[str, dict[str, Any]]] = {
+    "best": {
+        "googlenet": {"lr": 1e-4, "least_area": 0.0},  # M: which has no batch norm
+    },
+}
+
+
+def preset_settings(name: str, loss: object = None, trunk: object = None) -> dict[str, Any]:
+    """The settings of a preset, for its own loss and trunk or for others; whether there are such is checked elsewhere.
 
     >>> preset_settings("paper", "triplet")["batch_size"]
     120
     """
     settings = pick(PRESETS, name, "preset")
-    return settings | FOR_LOSS.get(name, {}).get(str(loss), {})
+    return settings | FOR_TRUNK.get(name, {}).get(str(trunk), {}) | FOR_LOSS.get(name, {}).get(str(loss), {})
