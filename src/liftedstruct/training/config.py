@@ -199,7 +199,7 @@ def load_config(file: str | Path | None = None, preset: str | None = None, **set
     idle = {name for name, (where, wanted) in APPLIES.items() if chosen.get(where) != wanted}
     idle |= {"temperature"} if suggested.get("normalize") and not chosen["normalize"] else set()  # it was for the unit sphere
     idle |= {"pool"} if ":" in str(chosen.get("trunk")) else set()  # trunks of other packages pool by themselves
-    idle |= {"least_area"} if chosen.get("freeze") == "trunk" and chosen.get("feature_crops", 1) == 1 else set()  # one fixed view
+    idle |= {"least_area"} if chosen.get("freeze") == "trunk" and chosen.get("feature_crops", 1) == 1 else set()  # one view
     merged = {name: value for name, value in suggested.items() if name not in idle} | given
     for name in ("data", "out"):
         if merged.get(name) is None:
