@@ -25,7 +25,7 @@ from liftedstruct.packed import PackedImages
 from liftedstruct.progress import say
 from liftedstruct.training.caching import batch_gradient, check_exact
 from liftedstruct.training.config import TrainConfig
-from liftedstruct.training.heads import FROM_FEATURES, HEADS, check_directions
+from liftedstruct.training.heads import FROM_FEATURES, HEADS
 from liftedstruct.training.machine import computing, seed_torch, stop_signals
 from liftedstruct.training.optimizers import (
     OPTIMIZERS,
@@ -93,8 +93,6 @@ class Training:
         self.embedder.eval()
         for side in {self.embedder.crop, self.config.train_crop or self.embedder.crop}:
             self.embedder.features(torch.zeros(1, side, side, 3, dtype=torch.uint8))
-        if self.config.head in FROM_FEATURES and self.embedder.dim:
-            check_directions(self.embedder.dim, self.embedder.trunk.width)
 
     def _can_validate(self) -> bool:
         sizes = np.unique(self.packed.labels[self.validation_rows], return_counts=True)[1]
