@@ -75,10 +75,10 @@ def test_a_network_that_pools_itself() -> None:
     assert trunk.set_pool("average") is trunk
     for pool in ("max", "both", "mean"):
         with pytest.raises(
-            ValueError, match=rf"pool must be average, timm:some pools its features itself, got '{pool}'\. Leave"
+            ValueError, match=rf"pool must be left as it is, timm:some pools its features itself, got '{pool}'\. Pass average"
         ):
             trunk.set_pool(pool)
-    assert trunk.pool == "average"
+    assert trunk.pool == "own"
 
 
 def test_scaling_by_hand() -> None:
