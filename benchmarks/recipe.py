@@ -236,10 +236,10 @@ def draw(done: list[dict[str, Any]], path: Path) -> None:
             least = most - 15  # percent; one scale for all panels
             for place, trials in enumerate(found.values()):
                 for value in (100 * t["after"] for t in trials):
-                    mark, at = (
-                        ("o", value) if value > least else ("<", least)
-                    )  # what fell out of the picture has its number only
-                    axes.plot([at], [place], mark, color=COLOURS["lifted_struct"], markersize=5, clip_on=False)
+                    at, inside = max(value, least), value > least  # what lies outside has its number at the edge
+                    axes.plot(
+                        [at], [place], "o" if inside else "<", color=COLOURS["lifted_struct"], markersize=5, clip_on=False
+                    )
                     axes.text(at + 0.15, place, f"{value:.1f}", va="center", fontsize=7)
             if "the base" in found:
                 level = [100 * t["after"] for t in found["the base"]]

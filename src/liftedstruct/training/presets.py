@@ -8,6 +8,25 @@ __all__ = ["FOR_LOSS", "FOR_TRUNK", "PRESETS", "preset_settings"]
 
 # Where a setting is from: P the paper, C its authors' code (or their answers about it), M measured by us, each in
 # its own preset. Everything that is not named here is as TrainConfig has it.
+
+# What quick and best share. M: benchmarks/recipe.py, on classes held out of the training half of CUB-200-2011; nothing in it
+# knows of birds. docs/recipe.md tells what mattered.
+RECIPE: dict[str, Any] = {
+    "trunk": "efficientnet_lite0",  # pretrained weights that pip brings, and quick on a CPU
+    "dim": 512,  # what later papers print
+    "pool": "both",  # M
+    "normalize": True,  # M, with the temperature
+    "dropout": 0.0,  # M
+    "loss": "lifted_struct",
+    "margin": 1.0,  # P
+    "temperature": 0.05,  # M
+    "optimizer": "adamw",
+    "schedule": "cosine",
+    "head": "pca",  # M
+    "head_scale": 1.0,
+    "freeze": 4,  # M: as good as 3, and less to compute
+    "batch_norm": "frozen",
+}
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
         "trunk": "googlenet",  # P; C: BVLC's weights, which --weights takes
@@ -35,49 +54,21 @@ PRESETS: dict[str, dict[str, Any]] = {
         "freeze": 0,  # P
         "clip": 0.0,  # C
     },
-    "quick": {  # for some minutes on two cores; M: benchmarks/recipe.py
-        "trunk": "efficientnet_lite0",  # pretrained weights that pip brings, and quick on a CPU
-        "dim": 512,  # what later papers print
-        "pool": "both",  # M
-        "normalize": True,  # M, with the temperature
-        "dropout": 0.0,  # M
-        "loss": "lifted_struct",
-        "margin": 1.0,  # P
-        "temperature": 0.05,  # M
+    "quick": {  # for some minutes on two cores
+        **RECIPE,
         "steps": 320,
         "crop": 224,  # what the trunk was trained with
-        "optimizer": "adamw",
         "lr": 2e-4,  # 1e-4 was better in the search, but less so where the steps are few
         "head_lr": 1.0,  # M
         "head_bias_lr": 1.0,  # as the weight
         "bias_lr": 1.0,  # as the weights
-        "schedule": "cosine",
-        "head": "pca",  # M
-        "head_scale": 1.0,
-        "freeze": 4,  # M: as good as 3, and quicker
-        "batch_norm": "frozen",
     },
-    # M: benchmarks/recipe.py, on classes held out of the training half of CUB-200-2011; nothing in it knows of birds. The side
-    # of the crops is the trunk's. docs/recipe.md tells what mattered.
-    "best": {
-        "trunk": "efficientnet_lite0",  # pretrained weights that pip brings, and quick on a CPU
-        "dim": 512,  # what later papers print
-        "pool": "both",  # M
-        "normalize": True,  # M, with the temperature
-        "dropout": 0.0,  # M
-        "loss": "lifted_struct",
-        "margin": 1.0,  # P
-        "temperature": 0.05,  # M
+    "best": {  # the side of the crops is the trunk's
+        **RECIPE,
         "images": 4,  # M
         "steps": 480,  # M: longer trainings were no better on held-out classes
         "least_area": 0.3,  # M, at full size
-        "optimizer": "adamw",
         "lr": 4e-5,  # M, at full size
-        "schedule": "cosine",
-        "head": "pca",  # M
-        "head_scale": 1.0,
-        "freeze": 4,  # M: as good as 3, and quicker
-        "batch_norm": "frozen",
     },
 }
 

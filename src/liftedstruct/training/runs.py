@@ -177,9 +177,9 @@ def _machine() -> dict[str, str]:
 def starting_trunk(config: TrainConfig) -> Trunk:
     """The trunk that a run of these settings starts from."""
     seed_torch(config.seed, 0, WEIGHTS)
-    if config.weights == "random":
-        return make_trunk(config.trunk, pretrained=False).set_pool(config.pool)
-    return make_trunk(config.trunk, config.weights).set_pool(config.pool)
+    drawn = config.weights == "random"
+    trunk = make_trunk(config.trunk, None if drawn else config.weights, pretrained=not drawn)
+    return trunk.set_pool(config.pool)
 
 
 def _make_embedder(config: TrainConfig, packed: PackedImages, state: dict[str, Any] | None) -> Embedder:
