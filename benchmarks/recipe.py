@@ -11,6 +11,7 @@ it the table and the figure are made.
 """
 
 import argparse
+import functools
 import json
 import os
 import shutil
@@ -45,11 +46,16 @@ class Round(NamedTuple):
     base: dict[str, Any]
     variations: list[dict[str, Any]]
     seeds: tuple[int, ...] = (0,)
+    validate_every: int = 10**6  # steps; what is measured on the way is kept, and changes nothing
 
 
 RAW: dict[str, Any] = {"dim": 512, "freeze": 3, "head_scale": 1.5}
 SPHERE: dict[str, Any] = {**RAW, "pool": "both", "head": "pca", "head_scale": 1.0, "normalize": True, "temperature": 0.1}
 COLD: dict[str, Any] = {**SPHERE, "temperature": 0.05}
+START: dict[str, Any] = {**SPHERE, "temperature": 1.0, "freeze": 4}
+PLAIN: dict[str, Any] = {**START, "lr": 1e-4}
+CAREFUL: dict[str, Any] = {**COLD, "freeze": 4, "lr": 4e-5, "least_area": 0.3}
+SCALED: dict[str, Any] = {**CAREFUL, "images": 4}
 ROUNDS = [
     Round(
         "raw embeddings",
@@ -109,6 +115,7 @@ ROUNDS = [
             {"lr": 1e-4},
             {"lr": 5e-5},
             {"lr": 2.5e-5},
+            {"lr": 1e-4, "margin": 4.0},
         ],
     ),
     Round(
@@ -124,7 +131,16 @@ ROUNDS = [
             {"temperature": 0.03},
             {"batch_size": 128, "steps": 60},  # as many images
             {"head_lr": 0.2, "head_bias_lr": 0.2},
+            {"lr": 1e-4, "colour": 0.3},
         ],
+    ),
+    Round(
+        "the margin, two seeds",
+        "efficientnet_lite0",
+        SMALL,
+        {**COLD, "images": 4, "lr": 1e-4},
+        [{}, {"margin": 4.0}],
+        seeds=(0, 1),
     ),
     Round(
         "at full size",
@@ -138,6 +154,58 @@ ROUNDS = [
             {"lr": 4e-5},
         ],
     ),
+    Round(
+        "random scale at full size",
+        "efficientnet_lite0",
+        FULL,
+        SCALED,
+        [
+            {},
+            {"margin": 4.0},
+            {"margin": 8.0},
+        ],
+    ),
+    Round(
+        "mined batches at full size",
+        "efficientnet_lite0",
+        FULL,
+        {**CAREFUL, "margin": 4.0},
+        [{"batches": "mined", "refresh_every": 80}],
+    ),
+    Round(
+        "three times as long at full size",
+        "efficientnet_lite0",
+        FULL._replace(steps=480),
+        SCALED,
+        [{}],
+        validate_every=80,
+    ),
+    Round(
+        "the losses over time",
+        "efficientnet_lite0",
+        SMALL,
+        {**START, "lr": 4e-5},
+        [
+            {"loss": "lifted_struct", "temperature": 0.05, "margin": 4.0, "images": 4},
+            {"loss": "triplet", "margin": 0.5, "negative": "semi-hard"},
+            {"loss": "contrastive", "margin": 1.0},
+        ],
+        validate_every=20,
+    ),
+    Round(
+        "contrastive",
+        "efficientnet_lite0",
+        SMALL,
+        {**PLAIN, "loss": "contrastive", "margin": 1.0},
+        [{}, {"margin": 0.5}, {"margin": 1.4}, {"lr": 4e-5}],
+    ),
+    Round(
+        "triplet",
+        "efficientnet_lite0",
+        SMALL,
+        {**PLAIN, "loss": "triplet", "margin": 0.5},
+        [{}, {"margin": 0.2}, {"margin": 1.0}, {"negative": "semi-hard"}, {"lr": 4e-5}],
+    ),
 ]
 
 
@@ -146,6 +214,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the prepared images and the run of a trial")
     parser.add_argument("--results", type=Path, required=True, help="file with a line for each trial")
     parser.add_argument("--figure", type=Path, help="SVG, PNG or PDF file to draw what mattered into")
+    parser.add_argument("--curves", type=Path, help="the same for Recall@1 over the steps of the trials that were watched")
     parser.add_argument("--share", default="1/1", help="k/n: of n searches side by side the k-th, with trials of its own")
     flags = parser.parse_args()
     share, shares = map(int, flags.share.split("/"))
@@ -164,15 +233,17 @@ def main() -> None:
         flags.results.with_suffix(".txt").write_text(text + "\n")
         if flags.figure:
             draw(done, flags.figure)
+        if flags.curves:
+            draw_curves(done, flags.curves)
 
 
 def measure(one: Round, settings: dict[str, Any], seed: int, out: Path, share: int, shares: int) -> dict[str, Any]:
     """Train with these settings; Recall@1 on the classes that were held out, before and after."""
     data, trunk, budget = Path(os.environ["LIFTEDSTRUCT_DATA"]), one.trunk, one.budget
-    packed = ls.prepare(ls.read_images(data / "CUB_200_2011.tar"), out / f"cub-{budget.size}", size=budget.size)
     run = out / f"trial-{share}"
     shutil.rmtree(run, ignore_errors=True)
-    common: dict[str, Any] = {"data": packed.folder, "out": run, "trunk": trunk, "seed": seed, "validate_every": 10**6}
+    common: dict[str, Any] = {"data": prepared(data, out, budget.size), "out": run, "trunk": trunk, "seed": seed}
+    common["validate_every"] = one.validate_every
     common |= {"crop": budget.crop, "steps": budget.steps, "validation": HELD_OUT}
     if trunk == "googlenet":
         common["weights"] = data / "googlenet_imagenet.npz"
@@ -181,8 +252,15 @@ def measure(one: Round, settings: dict[str, Any], seed: int, out: Path, share: i
     config = load_config(**common | settings)
     began = time.monotonic()
     log = ls.train(config, progress=False).log()
-    recalls = [line["recall_at_1"] for line in log if "recall_at_1" in line]
-    return {"before": recalls[0], "after": recalls[-1], "minutes": round((time.monotonic() - began) / 60, 2)}
+    curve = [(line["step"], line["recall_at_1"]) for line in log if "recall_at_1" in line]
+    scores = {"before": curve[0][1], "after": curve[-1][1], "minutes": round((time.monotonic() - began) / 60, 2)}
+    return scores | ({"curve": curve} if len(curve) > 2 else {})
+
+
+@functools.cache
+def prepared(data: Path, out: Path, size: int) -> Path:
+    """The folder of the images of this size."""
+    return ls.prepare(ls.read_images(data / "CUB_200_2011.tar"), out / f"cub-{size}", size=size).folder
 
 
 def scores_of(one: Round, done: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -222,6 +300,10 @@ def table(done: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def loss_of(trial: dict[str, Any]) -> str:
+    return str(trial["settings"].get("loss", "lifted_struct"))
+
+
 def draw(done: list[dict[str, Any]], path: Path) -> None:
     """Each round a panel, each variation a line of it: Recall@1 of every seed, and the base as a level."""
     from liftedstruct.figures.canvas import COLOURS, FAINT, drawing, new_figure, save_picture
@@ -232,14 +314,16 @@ def draw(done: list[dict[str, Any]], path: Path) -> None:
         heights = [1.2 + len(found) for _, found in rounds]
         figure, panels = new_figure(8.4, 0.24 * sum(heights), rows=len(rounds), gridspec_kw={"height_ratios": heights})
         for (one, found), axes in zip(rounds, panels, strict=True):
-            most = 72.0 if one.budget.crop < FULL.crop else 87.0
-            least = most - 15  # percent; one scale for all panels
+            most = 74.0 if one.budget.crop < FULL.crop else 88.0
+            least = most - 18  # percent; one scale for all panels
             for place, trials in enumerate(found.values()):
-                for value in (100 * t["after"] for t in trials):
-                    at, inside = max(value, least), value > least  # what lies outside has its number at the edge
-                    axes.plot(
-                        [at], [place], "o" if inside else "<", color=COLOURS["lifted_struct"], markersize=5, clip_on=False
-                    )
+                for t in trials:
+                    value, colour = 100 * t["after"], COLOURS[loss_of(t)]
+                    at, marker = (
+                        max(value, least),
+                        "o" if value > least else "<",
+                    )  # what lies outside has its number at the edge
+                    axes.plot([at], [place], marker, color=colour, markersize=5, clip_on=False)
                     axes.text(at + 0.15, place, f"{value:.1f}", va="center", fontsize=7)
             if "the base" in found:
                 level = [100 * t["after"] for t in found["the base"]]
@@ -249,6 +333,26 @@ def draw(done: list[dict[str, Any]], path: Path) -> None:
             axes.set_xlim(least, most)
             axes.set_title(f"{one.about} ({one.trunk}, crops of {one.budget.crop} px)", loc="left")
         panels[-1].set_xlabel("Recall@1 on held-out training classes, percent")
+        save_picture(figure, path)
+
+
+def draw_curves(done: list[dict[str, Any]], path: Path) -> None:
+    """Recall@1 over the images seen, a panel for each round that was measured on the way."""
+    from liftedstruct.figures.canvas import COLOURS, drawing, new_figure, save_picture
+
+    rounds = [(one, [t for (t, *_) in scores_of(one, done).values() if "curve" in t]) for one in ROUNDS]
+    rounds = [(one, watched) for one, watched in rounds if watched]
+    with drawing():
+        figure, panels = new_figure(8.4, 2.6 * len(rounds), rows=len(rounds))
+        for (one, watched), axes in zip(rounds, panels, strict=True):
+            for t in watched:
+                steps, recalls = zip(*t["curve"], strict=True)
+                percent, loss = [100 * recall for recall in recalls], loss_of(t)
+                axes.plot(steps, percent, "o-", color=COLOURS[loss], markersize=4, label=loss)
+            axes.set_title(f"{one.about} ({one.trunk}, crops of {one.budget.crop} px)", loc="left")
+            axes.set_ylabel("Recall@1, percent")
+            axes.legend(fontsize=7.5)
+        panels[-1].set_xlabel("steps of 64 images")
         save_picture(figure, path)
 
 

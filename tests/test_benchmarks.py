@@ -324,9 +324,12 @@ def test_the_search_for_the_recipe_is_as_kept(
     recipe, results = benchmark("recipe"), BENCHMARKS / "results" / "recipe.jsonl"
     trials = [json.loads(line) for line in results.read_text().splitlines()]
     for trial in trials:  # each is a run that can be made again
-        assert load_config(data="set", out="run", trunk=trial["trunk"], **trial["settings"]).loss == "lifted_struct"
+        load_config(data="set", out="run", trunk=trial["trunk"], **trial["settings"])
         assert 0 < trial["before"] < 1
         assert 0 < trial["after"] < 1
+        curve = trial.get("curve", [[0, trial["before"]], [trial["budget"]["steps"], trial["after"]]])
+        assert curve[0] == [0, trial["before"]]
+        assert curve[-1] == [trial["budget"]["steps"], trial["after"]]
     assert sum(len(found) for one in recipe.ROUNDS for found in recipe.scores_of(one, trials).values()) >= len(trials)
     monkeypatch.setattr(recipe, "measure", None)  # all are done, so none is run
     monkeypatch.setattr("sys.argv", ["recipe", "--out", str(tmp_path), "--results", str(tmp_path / "recipe.jsonl")])
@@ -341,17 +344,19 @@ def test_a_trial_of_the_search_is_trained_once(
     recipe = benchmark("recipe")
     tried: list[dict[str, Any]] = []
 
-    def measure(one: Any, settings: dict[str, Any], *others: object) -> dict[str, float]:
+    def measure(one: Any, settings: dict[str, Any], *others: object) -> dict[str, Any]:
         tried.append(settings)
         if len(tried) == 2:
             raise KeyboardInterrupt
-        return {"before": 0.5, "after": 0.5 + settings["lr"], "minutes": 1.0}
+        scores = {"before": 0.5, "after": 0.5 + settings["lr"], "minutes": 1.0}
+        return scores | {"curve": [(0, 0.5), (60, 0.6), (120, scores["after"])]}
 
     rounds = [recipe.Round("rates", "small", recipe.SMALL, {"lr": 0.1}, [{}, {"lr": 0.2}])]
     monkeypatch.setattr(recipe, "ROUNDS", rounds)
     monkeypatch.setattr(recipe, "measure", measure)
-    results, figure = tmp_path / "a.jsonl", tmp_path / "a.svg"
-    monkeypatch.setattr("sys.argv", ["recipe", "--out", str(tmp_path), "--results", str(results), "--figure", str(figure)])
+    results, figure, curves = (tmp_path / name for name in ("a.jsonl", "a.svg", "curves.svg"))
+    flags = {"--out": tmp_path, "--results": results, "--figure": figure, "--curves": curves}
+    monkeypatch.setattr("sys.argv", ["recipe", *(str(word) for pair in flags.items() for word in pair)])
     with pytest.raises(KeyboardInterrupt):
         recipe.main()
     assert len(results.read_text().splitlines()) == 1
@@ -359,3 +364,4 @@ def test_a_trial_of_the_search_is_trained_once(
     assert tried == [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.2}]
     assert re.search(r"lr 0\.2 +50\.0  70\.0  \+10\.0", results.with_suffix(".txt").read_text())
     assert b"</svg>" in figure.read_bytes()
+    assert b"</svg>" in curves.read_bytes()
