@@ -1,4 +1,4 @@
-"""The trials behind the margins of each loss in ``quick`` and ``best``: as many for all, on rendered products of their own.
+"""The trials behind the margins of each loss in ``quick``: as many for all, on rendered products of their own.
 
 Each trial trains EfficientNet-Lite0 for 80 steps of 64 images (63 for triplets) at 128 px, 64 dimensions, on 500 products and
 is measured on 500 others, from the start that ``quick`` had then. The products are those of seed 101; the demonstration and the

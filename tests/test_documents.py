@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import inspect
 import io
+import json
 import re
 import shlex
 import sys
@@ -19,7 +20,7 @@ from PIL import Image
 
 from experiments.sets import tiny_cub
 from liftedstruct.cli import COMMANDS, Command, main
-from liftedstruct.training.presets import FOR_LOSS, PRESETS
+from liftedstruct.training.presets import FOR_LOSS, FOR_TRUNK, PRESETS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -162,6 +163,24 @@ def test_the_page_on_the_protocol_has_what_presets_change_for_other_losses() -> 
     for preset, loss, setting, value in rows:
         shown.setdefault(preset, {}).setdefault(loss, {})[setting] = yaml.safe_load(value)
     assert shown == {preset: losses for preset, losses in FOR_LOSS.items() if preset != "paper"}  # that has its own text
+
+
+def test_the_page_on_the_protocol_has_what_the_best_preset_changes_for_googlenet() -> None:
+    [sentence] = re.findall(r"^With `--trunk googlenet` it has (.*)$", PAGES["protocol.md"], flags=re.MULTILINE)
+    said = {name: float(value) for name, value in re.findall(r"`(\w+) ([\d.]+)`", sentence)}
+    assert said == FOR_TRUNK["best"]["googlenet"]
+
+
+def test_the_page_on_the_recipe_has_the_numbers_of_the_search() -> None:
+    lines = (ROOT / "benchmarks" / "results" / "recipe.jsonl").read_text().splitlines()
+    trials = [json.loads(line) for line in lines]
+    measured = [trial[when] for trial in trials for when in ("before", "after")]
+    measured += [recall for trial in trials for _, recall in trial.get("curve", [])]
+    said = PAGES["recipe.md"].split("## What mattered\n")[1].split("## What it gives\n")[0]
+    numbers = re.findall(r"(?<![\d.])[3-9]\d\.\d(?!\d)", said)
+    assert len(numbers) > 40
+    assert set(numbers) <= {f"{100 * recall:.1f}" for recall in measured}
+    assert f"Each of the {len(trials)} is a line" in " ".join(PAGES["recipe.md"].split())
 
 
 @pytest.mark.parametrize("name", ["speed.md", "scaling.md"])

@@ -56,9 +56,9 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         loss: what is minimised, a name in ``liftedstruct.losses.LOSSES``.
         margin: the paper's alpha; 1 if neither given nor in the preset.
         batch_size: images in a batch at most; 128 vectors or 64 images if not given. With few classes more images of each meet.
-        steps: training steps; 300 on vectors, 1,000 on images if not given.
+        steps: training steps; 300 on vectors if not given, on images 1,000 or as the preset has them.
         lr: learning rate. If not given, of vectors one of four, by a fifth of the classes, which are held out for that and then
-            trained on like the others (with fewer than ten classes the lowest); of images 2e-4.
+            trained on like the others (with fewer than ten classes the lowest); of images the preset's or 2e-4.
         trunk: of images, the network below the last layer (see "liftedstruct list trunks"). If no ``crop`` is in the preset or
             the settings, crops are as large as the trunk's usual ones, or less: small images are not enlarged.
         preset: of images, settings to begin with, a name in ``liftedstruct.training.PRESETS``.

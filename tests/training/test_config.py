@@ -39,19 +39,21 @@ def test_the_papers_settings() -> None:
 def test_a_preset_knows_what_another_loss_needs(tmp_path: Path) -> None:
     triplets = load_config(preset="paper", loss="triplet", **BASE)
     assert (triplets.batches, triplets.batch_size, triplets.margin) == ("triplets", 120, 1.0)
-    for preset, images in (("best", 4), ("quick", 2)):
+    for preset, images, margin, negative in (("best", 4, 4.0, "semi-hard"), ("quick", 2, 1.0, "given")):
         of = {loss: load_config(preset=preset, loss=loss, **BASE) for loss in ("lifted_struct", "contrastive", "triplet")}
         assert all(config.normalize for config in of.values())
-        assert [config.margin for config in of.values()] == [1.0, 1.0, 0.5]
+        assert [config.margin for config in of.values()] == [margin, 1.0, 0.5]
+        assert [config.negative for config in of.values()] == ["given", "given", negative]
         assert [config.temperature for config in of.values()] == [0.05, 1.0, 1.0]
         assert [config.images for config in of.values()] == [images, 2, 2]  # what does not apply is left out
         seen = [config.steps * (63 if loss == "triplet" else 64) for loss, config in of.items()]
         assert max(seen) - min(seen) < 64  # less than a batch
     google = load_config(preset="best", trunk="googlenet", **BASE)
-    assert (google.lr, google.least_area, google.temperature) == (1e-4, 0.0, 0.05)
+    assert (google.lr, google.least_area, google.temperature, google.margin) == (1e-4, 0.0, 0.05, 1.0)
     assert load_config(preset="best", trunk="googlenet", lr=1e-3, **BASE).lr == 1e-3
     assert load_config(preset="quick", trunk="timm:resnet18", **BASE).pool == "average"  # it pools by itself
-    assert load_config(preset="quick", normalize=False, **BASE).temperature == 1.0  # that was for the unit sphere
+    raw = load_config(preset="best", normalize=False, **BASE)
+    assert (raw.temperature, raw.margin) == (1.0, 1.0)  # others were for the unit sphere
     assert load_config(preset="best", batches="mined", **BASE).images == 2
     with pytest.raises(ValueError, match=r"images must be left out unless batches is balanced"):
         load_config(preset="best", batches="mined", images=4, **BASE)

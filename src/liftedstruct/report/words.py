@@ -245,6 +245,7 @@ def _batches(run: Run) -> str:
         return ""
     words = [
         f"{config.batches}, {config.batch_size} images",
+        f"{config.images} of each class" if config.batches == "balanced" else "",
         f"crops of {config.train_crop} px" if config.train_crop not in (None, config.crop) else "",
         f"{config.least_area:.0%} to all of the image" if config.least_area else "",
         f"colours changed by up to {config.colour:.0%}" if config.colour else "",

@@ -197,7 +197,8 @@ def load_config(file: str | Path | None = None, preset: str | None = None, **set
     chosen = suggested | given
     chosen["batches"] = chosen.get("batches") or BATCHES_OF.get(str(chosen.get("loss")), "balanced")
     idle = {name for name, (where, wanted) in APPLIES.items() if chosen.get(where) != wanted}
-    idle |= {"temperature"} if suggested.get("normalize") and not chosen["normalize"] else set()  # it was for the unit sphere
+    if suggested.get("normalize") and not chosen["normalize"]:
+        idle |= {"temperature", "margin"}  # they were for the unit sphere
     idle |= {"pool"} if ":" in str(chosen.get("trunk")) else set()  # trunks of other packages pool by themselves
     idle |= {"least_area"} if chosen.get("freeze") == "trunk" and chosen.get("feature_crops", 1) == 1 else set()  # one view
     merged = {name: value for name, value in suggested.items() if name not in idle} | given
