@@ -35,7 +35,7 @@ OF_IMAGES: dict[str, Any] = {"log_every": 1}  # the loss of every step
 ONLY_OF_IMAGES = frozenset(
     (
         *("trunk", "weights", "pool", "normalize", "dropout", "crop", "train_crop", "least_area", "mirror", "colour", "freeze"),
-        *("head_lr", "head_bias_lr", "bias_lr"),
+        *("train_dim", "head_lr", "head_bias_lr", "bias_lr"),
         *("feature_crops", "batch_norm", "cache_chunk", "precision", "validation", "validate_every", "checkpoint_minutes"),
         *("temperature", "average", "log_every", "device", "threads"),
     )

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.linalg import fractional_matrix_power
+from scipy.spatial.distance import pdist
 from sklearn.decomposition import PCA
 from torch import nn
 
-from liftedstruct.training.heads import FROM_FEATURES, HEADS, SHRINKAGE
+from liftedstruct.training.heads import FROM_FEATURES, HEADS, SHRINKAGE, narrowed
 
 
 def test_uniform_is_the_papers() -> None:
@@ -38,6 +39,18 @@ def test_pca_is_that_of_scikit_learn() -> None:
     np.testing.assert_allclose(ours, theirs * signs, atol=1e-3)
     strongest = head.weight.detach().gather(1, head.weight.detach().abs().argmax(dim=1, keepdim=True))
     assert (strongest > 0).all()  # one sign on every machine
+
+
+def test_narrowed_is_pca_of_what_the_head_makes() -> None:
+    rng = np.random.default_rng(2)
+    features = torch.from_numpy((rng.normal(size=(90, 12)) @ rng.normal(size=(12, 12)) + 5).astype(np.float32))
+    head = nn.Linear(12, 8)
+    wide, ours = (layer(features).detach().numpy() for layer in (head, narrowed(head, 3, features)))
+    theirs = PCA(3, svd_solver="full").fit_transform(wide.astype(np.float64))
+    np.testing.assert_allclose(ours, theirs * np.sign((ours * theirs).sum(axis=0)), atol=1e-4)
+    assert head.out_features == 8
+    same = narrowed(head, 8, features)(features).detach().numpy()
+    np.testing.assert_allclose(pdist(same), pdist(wide), rtol=1e-3)  # as many dimensions as there are keep all distances
 
 
 def classes_of_features(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

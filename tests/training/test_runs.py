@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from sklearn.decomposition import PCA
 
-from liftedstruct.embedder import EMBEDDER, embed
+from liftedstruct.embedder import EMBEDDER, Embedder, embed
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.losses import lifted_struct_loss
 from liftedstruct.neighbours import recall_at_k
@@ -114,6 +115,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sgd": {"optimizer": "sgd", "schedule": "step", "clip": 1.0, "batches": "pairs", "head": "uniform", "head_lr": 10.0},
     "mined": {"batches": "mined", "refresh_every": 3, "dropout": 0.3, "cache_chunk": 5, "warmup": 2},
     "features": {"freeze": "trunk", "feature_crops": 3, "dropout": 0.3, "head": "whitened"},
+    "narrowed": {"train_dim": 24, "dim": 5, "average": 0.8, "normalize": True, "dropout": 0.3},
+    "narrowed features": {"train_dim": 12, "dim": 5, "freeze": "trunk", "validate_every": 0},
     "views": {"average": 0.9, "pool": "both", "train_crop": 24, "least_area": 0.3, "colour": 0.2, "temperature": 0.5},
     "triplet": {"loss": "triplet", "negative": "semi-hard", "batch_size": 15, "freeze": 2, "validate_every": 0},
     "pooled": {"dim": 0, "normalize": True, "schedule": "constant"},
@@ -552,6 +555,37 @@ def test_the_average_of_the_weights_is_what_is_kept(
     assert isinstance(last.linear, torch.nn.Linear)
     assert torch.equal(last.linear.weight, states[-1]["average.linear.weight"])
     assert not torch.equal(last.linear.weight, states[-1]["embedder.linear.weight"])
+
+
+@pytest.mark.parametrize("freeze", [0, "trunk"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_what_is_trained_wider_is_kept_narrow(
+    freeze: int | str, normalize: bool, packed: PackedImages, tmp_path: Path
+) -> None:
+    """A run with a dim of its own says what scikit-learn's principal components are to give, and what is to be measured."""
+    both: dict[str, Any] = {"freeze": freeze, "normalize": normalize, "validate_every": 4, "lr": 5e-3}
+    wide = run(packed, tmp_path / "wide", dim=24, **both)
+    narrow = run(packed, tmp_path / "narrow", dim=5, train_dim=24, **both)
+    assert [line["loss"] for line in wide.log() if "loss" in line] == [line["loss"] for line in narrow.log() if "loss" in line]
+    state = RunFolder(narrow.folder).load_state()
+    assert state is not None
+    embedder = narrow.embedder()
+    assert (embedder.dim, embedder.normalize, state[0]["embedder.linear.weight"].shape[0]) == (5, normalize, 24)
+    X = embed(embedder, packed, packed.validation)
+    assert X.embeddings.shape[1] == 5
+    assert recall_at_k(X.embeddings, X.labels, (1,))[1] == narrow.recall_at_1
+    last = [run(packed, tmp_path / f"last {dim}", **both | {"dim": dim, "train_dim": 24, "validate_every": 0}) for dim in (24, 5)]
+    features = [
+        embed(Embedder(last[0].embedder().trunk, 0, crop=last[0].config.crop), packed, rows).embeddings.astype(np.float64)
+        for rows in (packed.train, packed.test)
+    ]
+    linear = last[0].embedder().linear
+    W, b = linear.weight.detach().numpy().astype(np.float64), linear.bias.detach().numpy().astype(np.float64)
+    components = PCA(5, svd_solver="full").fit(features[0] @ W.T + b)
+    theirs = components.transform(features[1] @ W.T + b)
+    theirs /= np.linalg.norm(theirs, axis=1, keepdims=True) if normalize else 1
+    ours = embed(last[1].embedder(), packed, packed.test).embeddings
+    np.testing.assert_allclose(ours, theirs * np.sign((ours * theirs).sum(axis=0)), atol=1e-4 * np.abs(theirs).max())
 
 
 def test_a_trained_trunk_says_so(packed: PackedImages, tmp_path: Path) -> None:

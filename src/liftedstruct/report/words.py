@@ -274,6 +274,11 @@ def _images(run: Run) -> str:
     return f"{len(run):,} of {len(np.unique(run.labels)):,} classes, {_of(run, 'size')} px, fit {_of(run, 'fit')}"
 
 
+def _numbers(run: Run) -> str:
+    wide = run.config.train_dim if run.config is not None else None
+    return f"{run.size:,}" + (f", the principal components of {wide:,}" if wide not in (None, run.size) else "")
+
+
 def _machine(run: Run) -> str:
     return ", ".join(str(run.record[key]) for key in ("torch", "processor") if key in run.record)
 
@@ -289,7 +294,7 @@ LINES: dict[str, Callable[[Run], str]] = {
     "Trunk": _trunk,
     "Weights": lambda run: _of(run, "weights"),
     "Features of the last map": lambda run: POOLED.get(_of(run, "pool"), ""),
-    "Numbers in an embedding": lambda run: f"{run.size:,}",
+    "Numbers in an embedding": _numbers,
     "Normalised to length 1": lambda run: "yes" if run.found.protocol.get("normalised") else "no",
     "Crop": lambda run: f"centre, {_of(run, 'crop')} px",
     "Batches": _batches,

@@ -32,6 +32,7 @@ class TrainConfig:
         trunk: network below the last layer (see "liftedstruct list trunks").
         weights: file with the trunk's weights, or "random"; by default the pretrained ones that the trunk knows.
         dim: dimensions of the embedding; 0 trains the trunk's pooled features themselves.
+        train_dim: dimensions in training, of which the embedding is the principal components; by default as dim.
         pool: how the last map of the trunk becomes features: average, max, or both, their sum.
         normalize: give every embedding length 1.
         dropout: share of the features that is dropped before the last layer, in training.
@@ -87,6 +88,7 @@ class TrainConfig:
     trunk: str = DEFAULT_TRUNK
     weights: str | None = None
     dim: int = 512
+    train_dim: int | None = None
     pool: str = "average"
     normalize: bool = False
     dropout: float = 0.0
@@ -171,7 +173,7 @@ APPLIES = {  # settings that mean something only where another one has this valu
 }
 RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("batch_size", "images"), (2, math.inf)),
-    **dict.fromkeys(("refresh_every", "difficult", "steps", "crop", "train_crop"), (1, math.inf)),
+    **dict.fromkeys(("refresh_every", "difficult", "steps", "crop", "train_crop", "train_dim"), (1, math.inf)),
     **dict.fromkeys(("feature_crops", "log_every", "threads"), (1, math.inf)),
     **dict.fromkeys(("dim", "warmup", "decays", "cache_chunk", "validate_every", "seed", "lr", "weight_decay"), (0, math.inf)),
     **dict.fromkeys(("head_lr", "head_bias_lr", "bias_lr", "decay_factor", "clip", "checkpoint_minutes"), (0, math.inf)),
@@ -199,6 +201,8 @@ def load_config(file: str | Path | None = None, preset: str | None = None, **set
     idle = {name for name, (where, wanted) in APPLIES.items() if chosen.get(where) != wanted}
     if suggested.get("normalize") and not chosen["normalize"]:
         idle |= {"temperature", "margin"}  # they were for the unit sphere
+    if not isinstance(chosen.get("dim"), int) or not 0 < chosen["dim"] <= suggested.get("train_dim", 0):
+        idle |= {"train_dim"}
     idle |= {"pool"} if ":" in str(chosen.get("trunk")) else set()  # trunks of other packages pool by themselves
     idle |= {"least_area"} if chosen.get("freeze") == "trunk" and chosen.get("feature_crops", 1) == 1 else set()  # one view
     merged = {name: value for name, value in suggested.items() if name not in idle} | given
@@ -310,6 +314,11 @@ def _check_together(config: TrainConfig) -> None:
         raise ValueError(f"warmup must be less than steps, {config.steps}, got {config.warmup}. Lower it.")
     if isinstance(config.freeze, str) and config.freeze != "trunk":
         raise ValueError(f"freeze must be a number of stages or 'trunk', got {config.freeze!r}. Pass one of these.")
+    if config.train_dim is not None and not 0 < config.dim <= config.train_dim:
+        raise ValueError(
+            f"train_dim must be at least dim, which it is reduced to, got {config.train_dim} with dim {config.dim}. "
+            "Raise it, or leave it out."
+        )
     if config.freeze == "trunk" and config.dim == 0:
         raise ValueError("a frozen trunk must have a last layer to train, got dim 0. Pass a dim, or freeze fewer stages.")
     views = {"least_area": config.least_area > 0, "colour": config.colour > 0}

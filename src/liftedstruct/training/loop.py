@@ -25,7 +25,7 @@ from liftedstruct.packed import PackedImages
 from liftedstruct.progress import say
 from liftedstruct.training.caching import batch_gradient, check_exact
 from liftedstruct.training.config import TrainConfig
-from liftedstruct.training.heads import FROM_FEATURES, HEADS
+from liftedstruct.training.heads import FROM_FEATURES, HEADS, narrowed
 from liftedstruct.training.machine import computing, seed_torch, stop_signals
 from liftedstruct.training.optimizers import (
     OPTIMIZERS,
@@ -46,6 +46,7 @@ __all__ = ["TRAINED", "WEIGHTS", "Training"]
 WEIGHTS, DROPOUT, SAMPLE = 5, 6, 7  # last words of seeds, after those of sources.py
 TRAINED = "trained from "  # before the name of the weights that a trunk started from
 HEAD_IMAGES = 4096  # at most so many training images go through the trunk for a head that starts from features
+NARROW_IMAGES = 1024  # and for one that is reduced, which may be often
 AVERAGE = "average."  # before the names of the tensors of the moving average in a state
 
 
@@ -113,7 +114,8 @@ class Training:
             return
         if isinstance(self.embedder.linear, nn.Linear):
             seed_torch(self.config.seed, 1, WEIGHTS)
-            HEADS[self.config.head](self.embedder.linear, self.config.head_scale, *self._features_for_head())
+            sample = self._sample(self.embedder, HEAD_IMAGES, self.wanted) if self.config.head in FROM_FEATURES else (None, None)
+            HEADS[self.config.head](self.embedder.linear, self.config.head_scale, *sample)
         if self.average is not None:
             self.average.load_state_dict(self.embedder.state_dict())
         if self.validates:
@@ -126,17 +128,14 @@ class Training:
         rows = np.concatenate((self.train_rows, self.validation_rows))
         return Features(self.config, self.embedder, self.packed, rows, self.folder, self.wanted)
 
-    def _features_for_head(self) -> tuple[Tensor, Tensor] | tuple[None, None]:
-        """Features and labels of training images, where the head starts from them."""
-        if self.config.head not in FROM_FEATURES:
-            return None, None
+    def _sample(self, embedder: Embedder, most: int, progress: bool = False) -> tuple[Tensor, Tensor]:
+        """Features that the trunk makes of training images, and their labels."""
         if isinstance(self.source, Features):
             return self.source.of_centres(self.train_rows), torch.from_numpy(self.labels)
         rng, n = np.random.default_rng([self.config.seed, 0, SAMPLE]), len(self.train_rows)
-        rows = np.sort(rng.choice(self.train_rows, min(n, HEAD_IMAGES), replace=False))
-        pooled = Embedder(self.embedder.trunk, 0, crop=self.embedder.crop)
-        found = embed(pooled, self.packed, rows, progress=self.wanted)
-        return torch.from_numpy(found.embeddings), torch.from_numpy(found.labels)
+        rows = np.sort(rng.choice(self.train_rows, min(n, most), replace=False))
+        found = embed(Embedder(embedder.trunk, 0, crop=embedder.crop), self.packed, rows, progress=progress)
+        return torch.from_numpy(self._checked(found.embeddings)), torch.from_numpy(found.labels)
 
     def run(self) -> None:
         """All steps that are left."""
@@ -241,18 +240,26 @@ class Training:
             "Begin again with a lower lr, with clip, or with a higher temperature."
         )
 
-    def _embed(self, rows: Indices, embedder: Embedder | None = None) -> NDArray[np.float32]:
-        """Embeddings of centre crops by what is kept, or by another; if they are spoiled, the batch before is to blame."""
-        X = self.source.embed(rows, self.kept if embedder is None else embedder)
+    def _embed(self, rows: Indices, embedder: Embedder) -> NDArray[np.float32]:
+        """Embeddings of centre crops."""
+        return self._checked(self.source.embed(rows, embedder))
+
+    def _checked(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What a network made of images; if it is spoiled, the batch before is to blame."""
         if not np.isfinite(X).all():
             self.step = max(0, self.step - 1)
             self._fail(self.last_rows, "the embeddings must stay finite, its update made them overflow.")
         return X
 
-    @property
-    def kept(self) -> Embedder:
-        """What is measured and kept: the embedder, or the moving average of its weights."""
-        return self.embedder if self.average is None else self.average
+    def _kept(self) -> Embedder:
+        """What is measured and kept: the embedder, or the moving average of its weights, with as many dimensions as asked."""
+        kept, config = self.embedder if self.average is None else self.average, self.config
+        if config.dim == kept.dim:
+            return kept
+        assert isinstance(kept.linear, nn.Linear)
+        narrow = Embedder(kept.trunk, config.dim, config.dropout, config.normalize, config.crop)
+        narrow.linear = narrowed(kept.linear, config.dim, self._sample(kept, NARROW_IMAGES)[0])
+        return narrow
 
     def _refresh_due(self, step: int) -> bool:
         return isinstance(self.batches, MinedBatches) and step % self.config.refresh_every == 0
@@ -266,21 +273,21 @@ class Training:
 
     def _validate(self) -> None:
         """Recall@1 on the held-out training classes; the best embedder is kept."""
-        rows = self.validation_rows
-        recall = recall_at_k(self._embed(rows), self.packed.labels[rows], (1,))[1]
+        rows, kept = self.validation_rows, self._kept()
+        recall = recall_at_k(self._embed(rows, kept), self.packed.labels[rows], (1,))[1]
         better = recall > self.best
         if better:
             self.best, self.best_step = recall, self.step
-            self._keep()
+            self._keep(kept)
         self.folder.log({"step": self.step, "recall_at_1": recall, "validation_images": len(rows)})
         if self.wanted:
             mark = ", the best so far" if better and self.step else ""
             say(f"step {self.step:,}: Recall@1 {recall:.1%} on {len(rows):,} images of held-out training classes{mark}")
 
-    def _keep(self) -> None:
+    def _keep(self, kept: Embedder | None = None) -> None:
         if not self.validates:
             self.best_step = self.step
-        self.folder.save_embedder(self.kept)
+        self.folder.save_embedder(kept or self._kept())
 
     def _stop(self, what: str) -> NoReturn:
         if not self.validates:

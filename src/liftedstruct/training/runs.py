@@ -189,7 +189,7 @@ def _make_embedder(config: TrainConfig, packed: PackedImages, state: dict[str, A
         trunk.weights = state["weights"]
     else:
         trunk = starting_trunk(config)
-    embedder = Embedder(trunk, config.dim, config.dropout, config.normalize, config.crop)
+    embedder = Embedder(trunk, config.train_dim or config.dim, config.dropout, config.normalize, config.crop)
     for name, side in (("crop", embedder.crop), ("train_crop", config.train_crop or 0)):
         if side > packed.size:
             raise ValueError(
