@@ -7,7 +7,7 @@ before and after, and minutes. Trials that have their line are not run again, so
     LIFTEDSTRUCT_DATA=/path/to/data python benchmarks/recipe.py --out recipe --results benchmarks/results/recipe.jsonl
 
 Two searches side by side, with one thread each, are a third quicker on two cores: ``--share 1/2`` and ``--share 2/2``. Without
-it the table and the figure are made.
+it the table and the figure are made. ``--only "larger crops"`` runs the trials of one round.
 """
 
 import argparse
@@ -34,6 +34,7 @@ class Budget(NamedTuple):
 
 
 FULL = Budget(size=256, crop=224, steps=160)
+LARGE = Budget(size=329, crop=288, steps=160)  # the same cut of an image again
 SMALL = Budget(size=146, crop=128, steps=120)  # the same cut of an image as 224 of 256
 
 
@@ -55,6 +56,8 @@ COLD: dict[str, Any] = {**SPHERE, "temperature": 0.05}
 PLAIN: dict[str, Any] = {**SPHERE, "temperature": 1.0, "freeze": 4, "lr": 1e-4}
 CAREFUL: dict[str, Any] = {**COLD, "freeze": 4, "lr": 4e-5, "least_area": 0.3}
 SCALED: dict[str, Any] = {**CAREFUL, "images": 4}
+WIDE: dict[str, Any] = {**SCALED, "margin": 4.0}
+GOOGLENET: dict[str, Any] = {**COLD, "freeze": 4, "precision": "bfloat16", "images": 4, "lr": 1e-4, "margin": 4.0}
 ROUNDS = [
     Round(
         "raw embeddings",
@@ -192,6 +195,33 @@ ROUNDS = [
         validate_every=80,
     ),
     Round(
+        "larger crops",
+        "efficientnet_lite0",
+        LARGE,
+        WIDE,
+        [
+            {},
+            {"train_crop": 224},
+        ],
+    ),
+    Round(
+        "GoogLeNet at full size",
+        "googlenet",
+        FULL,
+        GOOGLENET,
+        [
+            {},
+            {"least_area": 0.3},
+        ],
+    ),
+    Round(
+        "GoogLeNet, larger crops",
+        "googlenet",
+        LARGE,
+        {**GOOGLENET, "least_area": 0.3},
+        [{"train_crop": 224}],
+    ),
+    Round(
         "contrastive",
         "efficientnet_lite0",
         SMALL,
@@ -215,10 +245,12 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, help="SVG, PNG or PDF file to draw what mattered into")
     parser.add_argument("--curves", type=Path, help="the same for Recall@1 over the steps of the trials that were watched")
     parser.add_argument("--share", default="1/1", help="k/n: of n searches side by side the k-th, with trials of its own")
+    parser.add_argument("--only", choices=[one.about for one in ROUNDS], help="run the trials of this round only")
     flags = parser.parse_args()
     share, shares = map(int, flags.share.split("/"))
     done = [json.loads(line) for line in flags.results.read_text().splitlines()] if flags.results.exists() else []
     trials = [(one, one.base | variation, seed) for one in ROUNDS for variation in one.variations for seed in one.seeds]
+    trials = [trial for trial in trials if flags.only in (None, trial[0].about)]
     for one, settings, seed in trials[share - 1 :: shares]:
         key = {"trunk": one.trunk, "budget": one.budget._asdict(), "settings": settings, "seed": seed}
         if not any(all(trial[name] == value for name, value in key.items()) for trial in done):

@@ -18,6 +18,7 @@ from liftedstruct.extras import require
 from liftedstruct.images import ArraySource, ImageSet
 from liftedstruct.images.image_set import Indices
 from liftedstruct.packed import PackedImages, prepare
+from liftedstruct.packed.files import EDGE
 from liftedstruct.training import TrainConfig, load_config, train
 from liftedstruct.training.linear import Layer, choose_rate, fit_linear, suited
 from liftedstruct.training.machine import find_device
@@ -41,7 +42,6 @@ ONLY_OF_IMAGES = frozenset(
     )
 )
 OWN = {"data": "folder", "out": "folder", "seed": "random_state"}  # settings that are a parameter of another name here
-EDGE = 8 / 7  # images are packed so much larger than the crops: 256 for 224
 
 
 class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, base.BaseEstimator):  # type: ignore[misc, name-defined]

@@ -13,6 +13,7 @@ from liftedstruct.cli import main
 from liftedstruct.embedder import Embedder
 from liftedstruct.experiments import fit
 from liftedstruct.experiments.data import prepare_in
+from liftedstruct.experiments.measuring import check_tools
 from liftedstruct.images import read_images
 from liftedstruct.training import load_config
 
@@ -117,6 +118,13 @@ def test_too_little_to_split(classes: int, images: int, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rule):
         fit(photos, tmp_path / "out", **SMALL)  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("crop", "size"), [(40, 256), (227, 256), (256, 256), (288, 329)])
+def test_images_suit_the_crops(crop: int, size: int) -> None:
+    config = load_config(data="photos", out="run", trunk="small", crop=crop)
+    assert check_tools(config) == size
+    assert check_tools(config, 300) == 300
 
 
 def test_images_smaller_than_the_crop(photos: Path, tmp_path: Path) -> None:

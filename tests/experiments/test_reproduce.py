@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from experiments.sets import folder_of, tiny_cub
+from liftedstruct.embedder import Embedder
 from liftedstruct.experiments import reproduce
 from liftedstruct.experiments.reproduction import PAPER_ON, _check_prepared
 from liftedstruct.images import read_images
@@ -72,10 +74,27 @@ def test_all_of_it_then_some_more(cub: Path, tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / "triplet-512-seed-7").exists()
 
 
+def test_one_training_serves_all_sizes(cub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the preset best, which trains 512 dimensions whatever the embedding has."""
+    settings = {**QUICK, "preset": "best", "losses": ("lifted_struct",), "sizes": (8, 16)}
+    plan = reproduce("cub", cub / "prepared", tmp_path, dry_run=True, **settings).splitlines()
+    assert "lifted_struct-8   lifted structured, 8 dimensions, 2 steps: train, about" in plan[1]
+    assert "lifted_struct-16  lifted structured, 16 dimensions, 2 steps: as lifted_struct-8 was trained, about" in plan[2]
+    reproduce("cub", cub / "prepared", tmp_path, **settings)
+    small, large = (Embedder.load(tmp_path / f"lifted_struct-{dim}") for dim in (8, 16))
+    assert torch.equal(small.linear.weight, large.linear.weight[:8])  # type: ignore[index]
+    for name, tensor in small.trunk.state_dict().items():
+        assert torch.equal(tensor, large.trunk.state_dict()[name])
+    logs = [(tmp_path / f"lifted_struct-{dim}" / "log.jsonl").read_text() for dim in (8, 16)]
+    assert logs[0] == logs[1]  # to the images per second
+    capsys.readouterr()
+    assert "all 2 runs are done" in reproduce("cub", cub / "prepared", tmp_path, dry_run=True, **settings)
+
+
 def test_data_that_is_not_whole_or_another(cub: Path, tmp_path: Path) -> None:
     quick = {**QUICK, "anyway": False, "dry_run": True}
     with pytest.raises(ValueError, match=r"must be prepared with --size 256 --fit resize, it is of 48 px and resize\."):
-        _check_prepared(PackedImages(cub / "prepared"), "resize", anyway=False)
+        _check_prepared(PackedImages(cub / "prepared"), 256, "resize", anyway=False)
     rule = r"CUB-200-2011 must have 5,864 and 5,924 images to train on and to test, .* has 200 and 200\. Download it again, or"
     for data in (cub / "CUB_200_2011", cub / "prepared"):
         with pytest.raises(ValueError, match=rule):

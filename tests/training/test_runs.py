@@ -559,9 +559,7 @@ def test_the_average_of_the_weights_is_what_is_kept(
 
 @pytest.mark.parametrize("freeze", [0, "trunk"])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_what_is_trained_wider_is_kept_narrow(
-    freeze: int | str, normalize: bool, packed: PackedImages, tmp_path: Path
-) -> None:
+def test_what_is_trained_wider_is_kept_narrow(freeze: int | str, normalize: bool, packed: PackedImages, tmp_path: Path) -> None:
     """A run with a dim of its own says what scikit-learn's principal components are to give, and what is to be measured."""
     both: dict[str, Any] = {"freeze": freeze, "normalize": normalize, "validate_every": 4, "lr": 5e-3}
     wide = run(packed, tmp_path / "wide", dim=24, **both)
@@ -574,18 +572,59 @@ def test_what_is_trained_wider_is_kept_narrow(
     X = embed(embedder, packed, packed.validation)
     assert X.embeddings.shape[1] == 5
     assert recall_at_k(X.embeddings, X.labels, (1,))[1] == narrow.recall_at_1
-    last = [run(packed, tmp_path / f"last {dim}", **both | {"dim": dim, "train_dim": 24, "validate_every": 0}) for dim in (24, 5)]
+    last = [
+        run(packed, tmp_path / f"last {dim}", **both | {"dim": dim, "train_dim": 24, "validate_every": 0}) for dim in (24, 5)
+    ]
     features = [
         embed(Embedder(last[0].embedder().trunk, 0, crop=last[0].config.crop), packed, rows).embeddings.astype(np.float64)
         for rows in (packed.train, packed.test)
     ]
     linear = last[0].embedder().linear
+    assert isinstance(linear, torch.nn.Linear)
     W, b = linear.weight.detach().numpy().astype(np.float64), linear.bias.detach().numpy().astype(np.float64)
     components = PCA(5, svd_solver="full").fit(features[0] @ W.T + b)
     theirs = components.transform(features[1] @ W.T + b)
     theirs /= np.linalg.norm(theirs, axis=1, keepdims=True) if normalize else 1
     ours = embed(last[1].embedder(), packed, packed.test).embeddings
     np.testing.assert_allclose(ours, theirs * np.sign((ours * theirs).sum(axis=0)), atol=1e-4 * np.abs(theirs).max())
+
+
+def test_one_training_for_all_sizes(packed: PackedImages, tmp_path: Path) -> None:
+    both: dict[str, Any] = {"train_dim": 24, "validate_every": 0, "log_every": 1}
+    wide = run(packed, tmp_path / "wide", dim=24, **both)
+    expected = run(packed, tmp_path / "expected", dim=5, **both)
+    config = replace(expected.config, out=str(tmp_path / "narrow"))
+    narrow = train_or_resume(config, others=[wide.folder], progress=False)
+    assert learned(narrow) == learned(expected)
+    assert narrow.log() == wide.log()  # to the images per second: nothing was trained
+    assert (narrow.steps, narrow.best_step, narrow.config) == (expected.steps, expected.best_step, config)
+    written = (narrow.folder / EMBEDDER).stat().st_mtime_ns
+    assert learned(train_or_resume(config, others=[wide.folder])) == learned(expected)
+    assert (narrow.folder / EMBEDDER).stat().st_mtime_ns == written
+    (narrow.folder / EMBEDDER).unlink()  # comes back from the state
+    assert learned(train_or_resume(config, progress=False)) == learned(expected)
+    # what is not the same training is trained
+    for changes in ({"lr": 5e-3}, {"train_dim": None}, {"train_dim": 12}, {"validate_every": 4}, {"seed": 1}):
+        out = tmp_path / "-".join(changes) / str(*changes.values())
+        one = train_or_resume(replace(config, out=str(out), **changes), others=[wide.folder], progress=False)
+        assert one.log()[-1] != wide.log()[-1]
+    interrupted = tmp_path / "interrupted"
+    shutil.copytree(wide.folder, interrupted)
+    (interrupted / STATE).unlink()
+    again = train_or_resume(replace(config, out=str(tmp_path / "again")), others=[interrupted], progress=False)
+    assert learned(again) == learned(expected)
+    assert again.log() != wide.log()
+
+
+def test_an_embedder_that_was_removed_comes_back(packed: PackedImages, tmp_path: Path) -> None:
+    """Of a run that asked held-out classes the last one, since no other is there."""
+    for every in (0, 4):
+        one = run(packed, tmp_path / f"every {every}", validate_every=every, lr=5e-3)
+        last = run(packed, tmp_path / f"last of {every}", validate_every=0, lr=5e-3)
+        (one.folder / EMBEDDER).unlink()
+        back = resume(one.folder, progress=False)
+        assert learned(back) == learned(last)
+        assert back.best_step == one.steps
 
 
 def test_a_trained_trunk_says_so(packed: PackedImages, tmp_path: Path) -> None:

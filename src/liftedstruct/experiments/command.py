@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from liftedstruct.arguments import names, open_data, whole_numbers
-from liftedstruct.packed.files import META
+from liftedstruct.packed.files import META, SIZE
 
 __all__ = ["demo_command", "fit_command", "reproduce_command"]
 
@@ -32,7 +32,7 @@ def fit_command(
     trunk: str | None = None,
     weights: Path | None = None,
     steps: int | None = None,
-    size: int = 256,
+    size: int | None = None,
     crop: int | None = None,
     fit: Literal["resize", "letterbox", "trim-letterbox"] = "resize",
     anyway: bool = False,
@@ -50,7 +50,7 @@ def fit_command(
         trunk: network below the last layer, if not the preset's (see "liftedstruct list trunks").
         weights: file with the trunk's weights, or random.
         steps: of the training; by default those of the preset, fewer for a small set.
-        size: side of the prepared images in pixels.
+        size: side of the prepared images in pixels; by default 256, more for crops that are larger.
         crop: side in pixels of what the network is shown, if not the preset's.
         fit: how a rectangle becomes a square.
         anyway: go on though the doctor found something serious.
@@ -60,7 +60,7 @@ def fit_command(
 
     if (Path(data) / META).is_file():
         raise ValueError(f"data must be pictures, {data} is prepared already. Train on it: liftedstruct train {data} --out RUN")
-    image_set = open_data(data, kind, test_classes, 0.0, seed, size)
+    image_set = open_data(data, kind, test_classes, 0.0, seed, size or SIZE)
     text = fit_images(
         image_set,
         out,

@@ -34,7 +34,7 @@ def fit(
     trunk: str | None = None,
     weights: str | Path | None = None,
     steps: int | None = None,
-    size: int = 256,
+    size: int | None = None,
     crop: int | None = None,
     fit: str = "resize",
     anyway: bool = False,
@@ -50,7 +50,7 @@ def fit(
         trunk: network below the last layer, if not the preset's.
         weights: file with the trunk's weights.
         steps: of the training; by default those of the preset, fewer for a small set.
-        size: side of the prepared images in pixels.
+        size: side of the prepared images in pixels; by default 256, more for crops that are larger.
         crop: side of what the network is shown, if not the preset's.
         fit: how a rectangle becomes a square.
         anyway: go on though the doctor found something serious.
@@ -67,7 +67,7 @@ def fit(
         seed=seed,
         **{name: value for name, value in given.items() if value is not None},
     )
-    check_tools(config, size)
+    size = check_tools(config, size)
     _check_split(image_set)
     work = Steps(number_of_steps([config]) + 2)
     with work.step(f"prepare {len(image_set):,} images of {len(image_set.class_names):,} classes"):

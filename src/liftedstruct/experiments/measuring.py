@@ -17,6 +17,7 @@ from liftedstruct.extras import require
 from liftedstruct.figures.curves import NAMES
 from liftedstruct.figures.published import Published
 from liftedstruct.packed import PackedImages
+from liftedstruct.packed.files import EDGE, SIZE
 from liftedstruct.progress import say
 from liftedstruct.report.page import write_report
 from liftedstruct.report.sources import Run, read_runs
@@ -30,16 +31,22 @@ MANY = 5_000  # images from which on it takes so long to measure them that it is
 UNTRAINED = "pool5.npz"  # the pooled features of a trunk that was not trained on this, as the paper calls them
 
 
-def check_tools(config: TrainConfig, size: int) -> None:
-    """Raise before any work if what the end of it needs is not installed, or the crops do not fit into images of that size."""
+def check_tools(config: TrainConfig, size: int | None = None) -> int:
+    """Raise before any work if what the end of it needs is not installed, or the crops do not fit into images of that size.
+
+    Returns the size; where none is given, one that suits the crops.
+    """
     for module in ("jinja2", "matplotlib", "openTSNE"):
         require(module, "figures")
     crop = _untrained(config).crop
+    if size is None:
+        return SIZE if crop <= SIZE else round(crop * EDGE)
     if crop > size:
         raise ValueError(
             f"the images must be at least as large as what the network is shown, {crop} px, got {size}. "
             "Pass a larger --size, or a smaller --crop."
         )
+    return size
 
 
 def number_of_steps(configs: Sequence[TrainConfig]) -> int:
@@ -75,7 +82,7 @@ def carry_out(
     runs = list(also)
     for config in configs:
         with steps.step(f"train {describe_run(config)}"):
-            runs.append(_measure_trained(config, packed))
+            runs.append(_measure_trained(config, packed, runs))
     paths = [*reversed(runs), untrained]
     with steps.step("write the page"):
         found = read_runs(paths, progress=False)
@@ -97,9 +104,9 @@ def _measure_untrained(config: TrainConfig, packed: PackedImages, folder: Path) 
     return _measured(file)
 
 
-def _measure_trained(config: TrainConfig, packed: PackedImages) -> Path:
-    """Train, embed and measure, as far as that is not done already; the folder of the run."""
-    run = train_or_resume(config)
+def _measure_trained(config: TrainConfig, packed: PackedImages, others: Sequence[Path]) -> Path:
+    """Train, embed and measure, as far as that is not done already, here or by another run; the folder of the run."""
+    run = train_or_resume(config, others=others)
     if run.recall_at_1 is not None and not run.best_step:
         say("      no step was better on the held-out classes than the start, which is what was kept")
     file, embedder = run.folder / EMBEDDINGS, run.embedder()

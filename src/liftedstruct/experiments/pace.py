@@ -27,7 +27,9 @@ def measure_pace(config: TrainConfig) -> Pace:
     """Send noise through the network, forward and back; loss and optimizer, some hundredths of a step, are left out."""
     device = find_device(config.device)
     with prepared(device, config.threads or find_threads()):
-        embedder = Embedder(starting_trunk(config), config.train_dim or config.dim, config.dropout, config.normalize, config.crop)
+        embedder = Embedder(
+            starting_trunk(config), config.train_dim or config.dim, config.dropout, config.normalize, config.crop
+        )
         freeze(embedder.to(device), config.freeze)
         training_mode(embedder, config.batch_norm == "frozen")
         sides = config.train_crop or embedder.crop, embedder.crop

@@ -16,7 +16,7 @@ from liftedstruct.images.benchmarks import CARS, CUB, ONLINE_PRODUCTS, Benchmark
 from liftedstruct.packed import PackedImages
 from liftedstruct.packed.files import META
 from liftedstruct.progress import say
-from liftedstruct.training import TrainConfig, check_run, load_config
+from liftedstruct.training import TrainConfig, check_run, load_config, trained_alike
 from liftedstruct.training.run_folder import CONFIG, RunFolder
 
 __all__ = ["BENCHMARKS", "LOSSES_OF_THE_PAPER", "SIZES_OF_THE_PAPER", "reproduce"]
@@ -24,7 +24,6 @@ __all__ = ["BENCHMARKS", "LOSSES_OF_THE_PAPER", "SIZES_OF_THE_PAPER", "reproduce
 LOSSES_OF_THE_PAPER = ("contrastive", "triplet", "lifted_struct")  # its own last
 SIZES_OF_THE_PAPER = (64, 128, 256, 512)
 BENCHMARKS: dict[str, Benchmark] = {"cub": CUB, "cars": CARS, "online-products": ONLINE_PRODUCTS}
-SIZE = 256  # pixels
 FITS_OF = {"online-products": "trim-letterbox"}  # as the authors' code has it; the others are resized
 # Where the authors' code has other settings for a data set than the preset that follows the paper.
 PAPER_ON: dict[str, dict[str, Any]] = {"cub": {"lr": 1e-6, "steps": 40_000}}
@@ -96,14 +95,13 @@ def reproduce(
     }
     first = next(iter(plan.values()))
     chosen = plan if only is None else {run: pick(plan, run, "a run of the plan") for run in only}
-    fit = FITS_OF.get(name, "resize")
+    size, fit = check_tools(first), FITS_OF.get(name, "resize")
     if ready:
         packed = PackedImages(data)
         check_tools(first, packed.size)
         _check_whole(benchmark, packed, data, anyway)
-        _check_prepared(packed, fit, anyway)
+        _check_prepared(packed, size, fit, anyway)
     else:
-        check_tools(first, SIZE)
         image_set = read_images(data, name)
         for warning in image_set.warnings:
             say(f"warning: {warning}")
@@ -117,7 +115,7 @@ def reproduce(
     work = Steps(number_of_steps(list(chosen.values())) + (not ready))
     if not ready:
         with work.step(f"prepare {len(image_set):,} images"):
-            packed = prepare_in(folder, image_set, size=SIZE, fit=fit)
+            packed = prepare_in(folder, image_set, size=size, fit=fit)
         _check_whole(benchmark, packed, data, anyway)  # without what could not be read
     others = [folder / run for run in plan if run not in chosen and _is_done(plan[run])]
     published = published_for(benchmark.name)
@@ -138,11 +136,11 @@ def _steps_left(config: TrainConfig) -> int:
     return config.steps - (state["step"] if state else 0)
 
 
-def _check_prepared(packed: PackedImages, fit: str, anyway: bool) -> None:
+def _check_prepared(packed: PackedImages, size: int, fit: str, anyway: bool) -> None:
     """Raise if the images were prepared otherwise than this experiment would do it."""
-    if (packed.size, packed.fit) != (SIZE, fit) and not anyway:
+    if (packed.size, packed.fit) != (size, fit) and not anyway:
         raise ValueError(
-            f"{packed.folder} must be prepared with --size {SIZE} --fit {fit}, it is of {packed.size} px and {packed.fit}. "
+            f"{packed.folder} must be prepared with --size {size} --fit {fit}, it is of {packed.size} px and {packed.fit}. "
             "Name the data as downloaded, or pass --anyway."
         )
 
@@ -170,16 +168,21 @@ def _plan_text(plan: Plan, chosen: Plan, title: str, benchmark: Benchmark) -> st
         return f"plan: {title}\nall {len(chosen):,} runs are done"
     pace = measure_pace(next(iter(plan.values())))
     rows, total = [], benchmark.images[1] / pace.embed  # of the untrained trunk
+    trained: dict[str, TrainConfig] = {}
     for run, config in plan.items():
         left = _steps_left(config)
-        seconds = left * (config.batch_size or 64) / pace.train + benchmark.images[1] / pace.embed
+        alike = next((name for name, other in trained.items() if left == config.steps and trained_alike(config, other)), None)
+        seconds = (0 if alike else left * (config.batch_size or 64) / pace.train) + benchmark.images[1] / pace.embed
         if _is_done(config):
             word = "done"
         elif run not in chosen:
             word = "not now"
         else:
             total += seconds
-            word = f"{'train' if left == config.steps else 'go on'}, about {duration(seconds)}"
+            word = "train" if left == config.steps else "go on"
+            word = f"{f'as {alike} was trained' if alike else word}, about {duration(seconds)}"
+        if word != "not now":
+            trained[run] = config
         rows.append(f"  {run:<{max(map(len, plan))}}  {describe_run(config)}: {word}")
     lines = [f"plan: {title}", *rows]
     rates = f"{pace.train:.3g} images/s to train, {pace.embed:.3g} to embed, measured now on noise"

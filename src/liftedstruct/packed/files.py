@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "EDGE",
     "HEADER",
     "IMAGES",
     "LABELS",
@@ -14,12 +15,15 @@ __all__ = [
     "PART",
     "PATHS",
     "PROGRESS",
+    "SIZE",
     "VERSION",
     "npy_header",
     "read_record",
 ]
 
 VERSION = 1
+SIZE = 256  # side of the images, the paper's
+EDGE = 8 / 7  # images are so much larger than the crops, about: 256 for 224
 IMAGES, LABELS, PATHS, META = "images.npy", "labels.npy", "paths.json", "meta.json"
 PART, PROGRESS = "images.npy.part", "progress.json"  # there while a prepare is not finished
 LEFT_OUT = "left-out.json"  # there after a prepare that found too many images unreadable, until one succeeds

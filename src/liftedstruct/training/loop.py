@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from liftedstruct.batches import MinedBatches
-from liftedstruct.embedder import Embedder, embed
+from liftedstruct.embedder import EMBEDDER, Embedder, embed
 from liftedstruct.images.image_set import Indices
 from liftedstruct.losses import LOSSES
 from liftedstruct.neighbours import recall_at_k
@@ -114,7 +114,9 @@ class Training:
             return
         if isinstance(self.embedder.linear, nn.Linear):
             seed_torch(self.config.seed, 1, WEIGHTS)
-            sample = self._sample(self.embedder, HEAD_IMAGES, self.wanted) if self.config.head in FROM_FEATURES else (None, None)
+            sample = (
+                self._sample(self.embedder, HEAD_IMAGES, self.wanted) if self.config.head in FROM_FEATURES else (None, None)
+            )
             HEADS[self.config.head](self.embedder.linear, self.config.head_scale, *sample)
         if self.average is not None:
             self.average.load_state_dict(self.embedder.state_dict())
@@ -162,6 +164,10 @@ class Training:
                         last = time.monotonic()
                     if stopped and self.step < config.steps:
                         self._stop(stopped[0])
+        elif not (self.folder / EMBEDDER).exists():  # of a state that was taken over, or it was removed
+            self.best = -1.0
+            self._validate() if self.validates else self._keep()
+            self._save()
         elif self.wanted:
             say(f"{self.folder.path} has all its {config.steps:,} steps, nothing to do")
 

@@ -1,5 +1,6 @@
 """Runs: begin one or go on with one, after everything that can be wrong with it has been checked."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from liftedstruct.training.run_folder import CONFIG, RunFolder
 from liftedstruct.training.sources import fitting_size, split
 from liftedstruct.trunks import Trunk, make_trunk
 
-__all__ = ["Run", "check_run", "resume", "starting_trunk", "train", "train_or_resume"]
+__all__ = ["Run", "check_run", "resume", "starting_trunk", "train", "train_or_resume", "trained_alike"]
 
 FREE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every")  # may change without another embedding
 OPEN = ("batches", "batch_size", "crop", "train_crop")  # may be left to what the loss, the data and the trunk suggest
@@ -71,17 +72,21 @@ def resume(run: str | Path, *, data: str | Path | None = None, progress: bool = 
     return _train(config, folder, False, progress)
 
 
-def train_or_resume(config: TrainConfig, *, progress: bool = True) -> Run:
+def train_or_resume(config: TrainConfig, *, others: Sequence[str | Path] = (), progress: bool = True) -> Run:
     """The finished run of these settings, from whatever is in its folder: nothing, a part of the run, or all of it.
 
     Args:
         config: all settings; those of a run that is there already must be the same.
+        others: folders of finished runs. Of one that was trained alike, for another dim, nothing is trained again.
         progress: show how far it is, on the terminal or as lines of text.
 
     """
     folder = RunFolder(config.out)
     if not (folder / CONFIG).exists():
-        return train(config, progress=progress)
+        alike = next((other for other in map(RunFolder, others) if _lends_state(config, other)), None)
+        if alike is None:
+            return train(config, progress=progress)
+        _take_over(config, folder, alike)
     check_run(config)
     begun, state = folder.config(), folder.progress()
     if state is None or state["step"] < begun.steps or not (folder / EMBEDDER).exists():
@@ -94,16 +99,48 @@ def check_run(config: TrainConfig) -> None:
     folder = RunFolder(config.out)
     if not (folder / CONFIG).exists():
         return
-    begun, resolved = folder.config(), replace(config, weights=_absolute(config.weights))
-    for field in fields(TrainConfig):
-        was, now = getattr(begun, field.name), getattr(resolved, field.name)
-        if field.name not in FREE and now != was and not (now is None and field.name in OPEN):
-            raise ValueError(
-                f"{folder.path} must hold a run of these settings, its {field.name} is {was} and not {now}. "
-                "Choose another folder, or remove that one."
-            )
+    for name, (was, now) in _differing(config, folder.config()).items():
+        raise ValueError(
+            f"{folder.path} must hold a run of these settings, its {name} is {was} and not {now}. "
+            "Choose another folder, or remove that one."
+        )
     if Path(config.data).exists():
         _check_same(folder.record(), PackedImages(config.data))
+
+
+def trained_alike(config: TrainConfig, other: TrainConfig) -> bool:
+    """Whether two runs are the same training, of which each keeps so many dimensions and neither asks held-out classes."""
+    same = config.train_dim is not None and config.validate_every == 0
+    return same and _differing(config, other).keys() <= {"dim"}
+
+
+def _differing(config: TrainConfig, begun: TrainConfig) -> dict[str, tuple[Any, Any]]:
+    """What the settings of a run are, and would be by these, where that makes another embedding."""
+    begun, config = (replace(each, weights=_absolute(each.weights)) for each in (begun, config))
+    found = {}
+    for field in fields(TrainConfig):
+        was, now = getattr(begun, field.name), getattr(config, field.name)
+        if field.name not in FREE and now != was and not (now is None and field.name in OPEN):
+            found[field.name] = was, now
+    return found
+
+
+def _lends_state(config: TrainConfig, other: RunFolder) -> bool:
+    """Whether a run was trained alike, to its end, so that its last state is that of these settings too."""
+    begun, state = other.config(), other.progress()
+    return trained_alike(config, begun) and state is not None and bool(state["step"] == begun.steps)
+
+
+def _take_over(config: TrainConfig, folder: RunFolder, other: RunFolder) -> None:
+    """Begin a run with the last state of one that was trained alike; killed on the way, it is trained from the start."""
+    state = other.load_state()
+    assert state is not None
+    with folder.locked():
+        folder.check_new()
+        folder.begin(replace(other.config(), out=str(folder.path), dim=config.dim), other.record())
+        for line in other.read_log():
+            folder.log(line)
+        folder.save_state(*state)
 
 
 def _absolute(weights: str | None) -> str | None:
