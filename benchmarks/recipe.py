@@ -205,6 +205,13 @@ ROUNDS = [
         ],
     ),
     Round(
+        "a share of the start",
+        "efficientnet_lite0",
+        LARGE,
+        {**WIDE, "train_crop": 224, "lr": 1e-4},
+        [{"start_share": 0.4}],
+    ),
+    Round(
         "GoogLeNet at full size",
         "googlenet",
         FULL,
@@ -220,6 +227,13 @@ ROUNDS = [
         LARGE,
         {**GOOGLENET, "least_area": 0.3},
         [{"train_crop": 224}],
+    ),
+    Round(
+        "64 dimensions",
+        "efficientnet_lite0",
+        SMALL,
+        {**COLD, "freeze": 4, "images": 4, "lr": 1e-4, "margin": 4.0, "dim": 64},
+        [{}, {"train_dim": 512}],
     ),
     Round(
         "contrastive",

@@ -116,6 +116,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mined": {"batches": "mined", "refresh_every": 3, "dropout": 0.3, "cache_chunk": 5, "warmup": 2},
     "features": {"freeze": "trunk", "feature_crops": 3, "dropout": 0.3, "head": "whitened"},
     "narrowed": {"train_dim": 24, "dim": 5, "average": 0.8, "normalize": True, "dropout": 0.3},
+    "mixed": {"start_share": 0.4, "average": 0.8, "train_dim": 24, "dim": 5},
     "narrowed features": {"train_dim": 12, "dim": 5, "freeze": "trunk", "validate_every": 0},
     "views": {"average": 0.9, "pool": "both", "train_crop": 24, "least_area": 0.3, "colour": 0.2, "temperature": 0.5},
     "triplet": {"loss": "triplet", "negative": "semi-hard", "batch_size": 15, "freeze": 2, "validate_every": 0},
@@ -555,6 +556,25 @@ def test_the_average_of_the_weights_is_what_is_kept(
     assert isinstance(last.linear, torch.nn.Linear)
     assert torch.equal(last.linear.weight, states[-1]["average.linear.weight"])
     assert not torch.equal(last.linear.weight, states[-1]["embedder.linear.weight"])
+
+
+@pytest.mark.parametrize("average", [0.0, 0.5])
+def test_a_share_of_the_start_is_in_what_is_kept(average: float, packed: PackedImages, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"lr": 5e-3, "average": average, "validate_every": 4}
+    start = run(packed, tmp_path / "start", **settings | {"lr": 0.0, "steps": 4}).embedder().state_dict()
+    one = run(packed, tmp_path / "run", start_share=0.4, **settings)
+    state = RunFolder(one.folder).load_state()
+    assert state is not None
+    trained = "average." if average else "embedder."
+    one = run(packed, tmp_path / "last", start_share=0.4, **settings | {"validate_every": 0})
+    moved = 0
+    for name, kept in one.embedder().state_dict().items():
+        torch.testing.assert_close(kept, 0.4 * start[name] + 0.6 * state[0][trained + name])
+        moved += not torch.equal(kept, start[name])
+    assert moved > 10
+    measured = run(packed, tmp_path / "measured", start_share=0.4, **settings)
+    X = embed(measured.embedder(), packed, packed.validation)
+    assert recall_at_k(X.embeddings, X.labels, (1,))[1] == measured.recall_at_1
 
 
 @pytest.mark.parametrize("freeze", [0, "trunk"])

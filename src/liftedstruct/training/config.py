@@ -70,6 +70,7 @@ class TrainConfig:
         feature_crops: of a frozen trunk, fixed crops of each image: the centre, then random ones.
         batch_norm: "frozen" keeps the statistics of batch norms, "train" uses those of the batch.
         average: share of the past in the moving average of the weights, which is what is kept; 0 keeps the weights.
+        start_share: share of the weights at the start in what is kept, beside those at the end; 0 keeps the latter.
         clip: largest norm of the gradient; 0 does not clip.
         cache_chunk: images that go through the network at once, with the exact gradient of the batch; 0 means all.
         precision: float32, bfloat16, or on a CUDA device float16.
@@ -126,6 +127,7 @@ class TrainConfig:
     feature_crops: int = 1
     batch_norm: str = "frozen"
     average: float = 0.0
+    start_share: float = 0.0
     clip: float = 0.0
     cache_chunk: int = 0
     precision: str = "float32"
@@ -177,7 +179,7 @@ RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("feature_crops", "log_every", "threads"), (1, math.inf)),
     **dict.fromkeys(("dim", "warmup", "decays", "cache_chunk", "validate_every", "seed", "lr", "weight_decay"), (0, math.inf)),
     **dict.fromkeys(("head_lr", "head_bias_lr", "bias_lr", "decay_factor", "clip", "checkpoint_minutes"), (0, math.inf)),
-    **dict.fromkeys(("dropout", "momentum", "validation", "colour", "average"), (0, math.nextafter(1, 0))),
+    **dict.fromkeys(("dropout", "momentum", "validation", "colour", "average", "start_share"), (0, math.nextafter(1, 0))),
     **dict.fromkeys(("mined", "least_area"), (0, 1)),
     **dict.fromkeys(("head_scale", "temperature"), (math.nextafter(0, 1), math.inf)),
 }

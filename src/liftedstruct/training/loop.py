@@ -6,7 +6,6 @@ the CPU of the same machine with the same number of threads (on CUDA, as far as 
 """
 
 import contextlib
-import copy
 import math
 import time
 from typing import Any, NoReturn
@@ -29,6 +28,7 @@ from liftedstruct.training.heads import FROM_FEATURES, HEADS, narrowed
 from liftedstruct.training.machine import computing, seed_torch, stop_signals
 from liftedstruct.training.optimizers import (
     OPTIMIZERS,
+    fixed_copy,
     follow,
     freeze,
     gather,
@@ -47,7 +47,7 @@ WEIGHTS, DROPOUT, SAMPLE = 5, 6, 7  # last words of seeds, after those of source
 TRAINED = "trained from "  # before the name of the weights that a trunk started from
 HEAD_IMAGES = 4096  # at most so many training images go through the trunk for a head that starts from features
 NARROW_IMAGES = 1024  # and for one that is reduced, which may be often
-AVERAGE = "average."  # before the names of the tensors of the moving average in a state
+AVERAGE, START = "average.", "start."  # before the names of the tensors of the moving average and of the start in a state
 
 
 class Training:
@@ -83,7 +83,8 @@ class Training:
         )
         self.optimizer = OPTIMIZERS[config.optimizer](groups, config.momentum)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
-        self.average = copy.deepcopy(embedder).eval().requires_grad_(False) if config.average else None
+        self.average = fixed_copy(embedder) if config.average else None
+        self.beginning = fixed_copy(embedder) if config.start_share else None
         self.validates = bool(config.validate_every) and self._can_validate()
         self.step, self.best_step, self.best = 0, 0, -1.0
         self.last_rows = self.train_rows[:0]  # of the batch that the weights were changed by last
@@ -118,8 +119,9 @@ class Training:
                 self._sample(self.embedder, HEAD_IMAGES, self.wanted) if self.config.head in FROM_FEATURES else (None, None)
             )
             HEADS[self.config.head](self.embedder.linear, self.config.head_scale, *sample)
-        if self.average is not None:
-            self.average.load_state_dict(self.embedder.state_dict())
+        for copied in (self.average, self.beginning):
+            if copied is not None:
+                copied.load_state_dict(self.embedder.state_dict())
         if self.validates:
             self._validate()
         self._save()
@@ -258,8 +260,11 @@ class Training:
         return X
 
     def _kept(self) -> Embedder:
-        """What is measured and kept: the embedder, or the moving average of its weights, with as many dimensions as asked."""
+        """What is measured and kept: the embedder or the average of its weights, mixed with the start, of the dim asked for."""
         kept, config = self.embedder if self.average is None else self.average, self.config
+        if self.beginning is not None:
+            latest, kept = kept, fixed_copy(self.beginning)
+            follow(kept, latest, config.start_share)
         if config.dim == kept.dim:
             return kept
         assert isinstance(kept.linear, nn.Linear)
@@ -304,8 +309,9 @@ class Training:
     def _save(self) -> None:
         """All that a run goes on from."""
         tensors = gather(self.embedder, self.optimizer)
-        if self.average is not None:
-            tensors |= {AVERAGE + name: tensor for name, tensor in self.average.state_dict().items()}
+        for prefix, copied in ((AVERAGE, self.average), (START, self.beginning)):
+            if copied is not None:
+                tensors |= {prefix + name: tensor for name, tensor in copied.state_dict().items()}
         if isinstance(self.batches, MinedBatches):
             tensors["difficult"] = torch.from_numpy(self.batches.difficult)
         trunk = self.embedder.trunk
@@ -315,8 +321,9 @@ class Training:
 
     def _restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         spread(tensors, self.embedder, self.optimizer)
-        if self.average is not None:
-            self.average.load_state_dict({name: tensors[AVERAGE + name] for name in self.average.state_dict()})
+        for prefix, copied in ((AVERAGE, self.average), (START, self.beginning)):
+            if copied is not None:
+                copied.load_state_dict({name: tensors[prefix + name] for name in copied.state_dict()})
         if isinstance(self.batches, MinedBatches):
             self.batches.set_difficult(tensors["difficult"].numpy())
         self.scaler.load_state_dict(state["scaler"])

@@ -1,5 +1,6 @@
 """What is trained, and how fast: frozen parts, groups of parameters with their own rates, optimizers and schedules."""
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,18 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from liftedstruct.embedder import Embedder
 
-__all__ = ["OPTIMIZERS", "SCHEDULES", "follow", "freeze", "gather", "group_parameters", "rate", "spread", "training_mode"]
+__all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "fixed_copy",
+    "follow",
+    "freeze",
+    "gather",
+    "group_parameters",
+    "rate",
+    "spread",
+    "training_mode",
+]
 
 
 def freeze(embedder: Embedder, stages: int | str) -> None:
@@ -103,6 +115,11 @@ def rate(schedule: str, step: int, steps: int, *, warmup: int = 0, decays: int =
     if step < warmup:
         return (step + 1) / warmup
     return SCHEDULES[schedule]((step - warmup) / max(1, steps - warmup), decays, factor)
+
+
+def fixed_copy(embedder: Embedder) -> Embedder:
+    """An embedder of the same weights that no training changes."""
+    return copy.deepcopy(embedder).eval().requires_grad_(False)
 
 
 @torch.no_grad()
