@@ -57,7 +57,7 @@ PLAIN: dict[str, Any] = {**SPHERE, "temperature": 1.0, "freeze": 4, "lr": 1e-4}
 CAREFUL: dict[str, Any] = {**COLD, "freeze": 4, "lr": 4e-5, "least_area": 0.3}
 SCALED: dict[str, Any] = {**CAREFUL, "images": 4}
 WIDE: dict[str, Any] = {**SCALED, "margin": 4.0}
-GOOGLENET: dict[str, Any] = {**COLD, "freeze": 4, "precision": "bfloat16", "images": 4, "lr": 1e-4, "margin": 4.0}
+GOOGLENET: dict[str, Any] = {**COLD, "freeze": 4, "images": 4, "lr": 1e-4, "margin": 4.0}
 ROUNDS = [
     Round(
         "raw embeddings",

@@ -3,7 +3,7 @@ import os
 import pytest
 import torch
 
-from liftedstruct.training.machine import find_device, find_threads, seed_torch
+from liftedstruct.training.machine import find_device, find_threads, seed_torch, warn_of_emulation
 
 
 def test_threads_are_no_more_than_there_are() -> None:
@@ -22,6 +22,17 @@ def test_several_cuda_devices_are_not_ignored(monkeypatch: pytest.MonkeyPatch, c
         find_device("cuda:4")
     with pytest.raises(ValueError, match=r"device must be cpu, cuda or cuda:N, got 'mps'"):
         find_device("mps")
+
+
+def test_a_half_type_that_is_emulated(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda", 0)
+    for able, warned in ((True, False), (False, True)):
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda able=able: able)
+        warn_of_emulation(cpu, "bfloat16")
+        assert ("warning: this processor has no instructions for bfloat16" in capsys.readouterr().err) == warned
+        warn_of_emulation(cuda, "bfloat16")
+        warn_of_emulation(cpu, "float32")
+        assert not capsys.readouterr().err
 
 
 def test_seeds_of_several_words() -> None:

@@ -14,7 +14,7 @@ import torch
 from liftedstruct.memory import keep_memory
 from liftedstruct.progress import say
 
-__all__ = ["computing", "find_device", "find_threads", "prepared", "seed_torch", "stop_signals"]
+__all__ = ["computing", "find_device", "find_threads", "prepared", "seed_torch", "stop_signals", "warn_of_emulation"]
 
 
 def find_device(name: str | None) -> torch.device:
@@ -67,6 +67,12 @@ def computing(device: torch.device, precision: str) -> torch.autocast:
     """While a network computes: in float32, or in a half type where torch finds it safe."""
     half = precision != "float32"
     return torch.autocast(device.type, getattr(torch, precision) if half else None, enabled=half)
+
+
+def warn_of_emulation(device: torch.device, precision: str) -> None:
+    """Say that a half type is slower than float32, where the processor cannot compute with it."""
+    if device.type == "cpu" and precision == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        say("warning: this processor has no instructions for bfloat16, so it is many times slower than float32 here")
 
 
 def seed_torch(*words: int) -> None:

@@ -12,7 +12,7 @@ from liftedstruct.packed import PackedImages
 from liftedstruct.progress import say
 from liftedstruct.training.config import TrainConfig, batches_of
 from liftedstruct.training.loop import WEIGHTS, Training
-from liftedstruct.training.machine import find_device, find_threads, prepared, seed_torch
+from liftedstruct.training.machine import find_device, find_threads, prepared, seed_torch, warn_of_emulation
 from liftedstruct.training.run_folder import CONFIG, RunFolder
 from liftedstruct.training.sources import fitting_size, split
 from liftedstruct.trunks import Trunk, make_trunk
@@ -151,6 +151,7 @@ def _absolute(weights: str | None) -> str | None:
 def _train(config: TrainConfig, folder: RunFolder, new: bool, progress: bool) -> Run:
     """Check everything, then begin or go on."""
     packed, device = PackedImages(config.data), find_device(config.device)
+    warn_of_emulation(device, config.precision)
     with prepared(device, config.threads or find_threads()), folder.locked():
         if new:
             folder.check_new()
