@@ -38,7 +38,7 @@ ONLY_OF_IMAGES = frozenset(
         *("trunk", "weights", "pool", "normalize", "dropout", "crop", "train_crop", "least_area", "mirror", "colour", "freeze"),
         *("train_dim", "head_lr", "head_bias_lr", "bias_lr"),
         *("feature_crops", "batch_norm", "cache_chunk", "precision", "validation", "validate_every", "checkpoint_minutes"),
-        *("temperature", "average", "log_every", "device", "threads"),
+        *("temperature", "average", "start_share", "log_every", "device", "threads"),
     )
 )
 OWN = {"data": "folder", "out": "folder", "seed": "random_state"}  # settings that are a parameter of another name here

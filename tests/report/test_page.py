@@ -358,3 +358,16 @@ def brightness(colour: str) -> float:
 def test_every_figure_of_the_page_is_one_of_the_registry(page: Parsed) -> None:
     shown = {each["id"].removeprefix("figure-") for each in page.of("figure") if each.get("id", "").startswith("figure-")}
     assert shown < set(FIGURES)
+
+
+def test_what_was_set_is_said(packed: PackedImages, tmp_path: Path) -> None:
+    views = {"train_crop": 14, "crop": 16, "least_area": 0.3, "colour": 0.2, "batches": "balanced"}
+    weights = {"average": 0.9, "start_share": 0.25, "dim": 8, "train_dim": 32}
+    folder = write_run(tmp_path / "run", packed, embeddings(packed), **views, **weights)
+    (run,) = read_runs([folder], progress=False)
+    assert words.LINES["Batches"](run) == (
+        "balanced, 12 images, 2 of each class, crops of 14 px, 30% to all of the image, colours changed by up to 20%, mirrored"
+    )
+    optimizer = words.LINES["Optimizer"](run)
+    assert optimizer.endswith("weight decay 0.0001, moving average 0.9, 25% of the weights at the start")
+    assert words.LINES["Numbers in an embedding"](run) == "8, the principal components of 32"

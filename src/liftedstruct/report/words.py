@@ -258,8 +258,12 @@ def _optimizer(run: Run) -> str:
     config = run.config
     if config is None:
         return ""
-    average = f", moving average {config.average:g}" if config.average else ""
-    return f"{config.optimizer}, rate {config.lr:g}, {config.schedule}, weight decay {config.weight_decay:g}{average}"
+    words = [
+        f"{config.optimizer}, rate {config.lr:g}, {config.schedule}, weight decay {config.weight_decay:g}",
+        f"moving average {config.average:g}" if config.average else "",
+        f"{config.start_share:.0%} of the weights at the start" if config.start_share else "",
+    ]
+    return ", ".join(word for word in words if word)
 
 
 def _training(run: Run) -> str:
