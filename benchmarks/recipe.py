@@ -8,6 +8,9 @@ before and after, and minutes. Trials that have their line are not run again, so
 
 Two searches side by side, with one thread each, are a third quicker on two cores: ``--share 1/2`` and ``--share 2/2``. Without
 it the table and the figure are made. ``--only "larger crops"`` runs the trials of one round.
+
+What the preset gives on the test classes is measured by ``liftedstruct reproduce cub --preset best``. ``--finals FOLDER ...``
+reads the folders that it made, runs nothing, and keeps their scores beside the results, with the times that each was read.
 """
 
 import argparse
@@ -23,6 +26,7 @@ import liftedstruct as ls
 from liftedstruct.training import load_config
 
 HELD_OUT = 0.5  # of the training classes
+FINALS = "recipe-finals.jsonl"  # beside the results of the search
 
 
 class Budget(NamedTuple):
@@ -260,7 +264,12 @@ def main() -> None:
     parser.add_argument("--curves", type=Path, help="the same for Recall@1 over the steps of the trials that were watched")
     parser.add_argument("--share", default="1/1", help="k/n: of n searches side by side the k-th, with trials of its own")
     parser.add_argument("--only", choices=[one.about for one in ROUNDS], help="run the trials of this round only")
+    parser.add_argument("--finals", type=Path, nargs="+", help="folders of reproduce, whose scores are to be kept")
     flags = parser.parse_args()
+    if flags.finals:
+        lines = [json.dumps(line) + "\n" for folder in flags.finals for line in finals(folder)]
+        flags.results.with_name(FINALS).write_text("".join(lines))
+        return
     share, shares = map(int, flags.share.split("/"))
     done = [json.loads(line) for line in flags.results.read_text().splitlines()] if flags.results.exists() else []
     trials = [(one, one.base | variation, seed) for one in ROUNDS for variation in one.variations for seed in one.seeds]
@@ -306,6 +315,36 @@ def measure(one: Round, settings: dict[str, Any], seed: int, out: Path, share: i
 def prepared(data: Path, out: Path, size: int) -> Path:
     """The folder of the images of this size."""
     return ls.prepare(ls.read_images(data / "CUB_200_2011.tar"), out / f"cub-{size}", size=size).folder
+
+
+def finals(folder: Path) -> list[dict[str, Any]]:
+    """What the runs of an experiment and the untrained trunk gave on the test classes, each beside the best of them."""
+    from liftedstruct.evaluation.files import READINGS_FILE
+    from liftedstruct.report.sources import read_runs
+
+    paths = [path.parent for path in sorted(folder.glob("*/scores.json"))]
+    runs = read_runs([folder / "pool5.npz", *paths], progress=False)
+    best = max(runs, key=lambda run: run.scores.recall[1].value)
+    read = (Path(best.found.data) / READINGS_FILE).read_text().splitlines()
+    lines = []
+    for run in runs:
+        config, against = run.config, ls.compare(best.scores, run.scores).differences["Recall@1"]
+        told = {name: run.found.protocol.get(name) for name in ("trunk", "crop", "size", "fit", "weights")}
+        if config is not None:
+            told |= {"steps": config.steps, "batch_size": config.batch_size, "threads": config.threads, "seed": config.seed}
+            told |= {"settings": {name: getattr(config, name) for name in ("lr", "margin", "temperature", "start_share")}}
+            told["minutes"] = round(run.minutes, 1)
+        lines.append(
+            {
+                "loss": "untrained" if config is None else config.loss,
+                "numbers": run.size,
+                **told,
+                "measures": {name: [e.value, e.low, e.high] for name, e in run.scores.measures.items()},
+                "below the best": [against.value, against.low, against.high, against.p],
+                "readings": sum(json.loads(line)["file"] == str(run.file.absolute()) for line in read),
+            }
+        )
+    return lines
 
 
 def scores_of(one: Round, done: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

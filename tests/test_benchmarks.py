@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from liftedstruct.evaluation.files import evaluate_file
 from liftedstruct.training import load_config
+from report.runs import embeddings, squares, write_run
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
@@ -365,6 +367,42 @@ def test_a_trial_of_the_search_is_trained_once(
     assert len(results.read_text().splitlines()) == 1
     recipe.main()
     assert tried == [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.2}]
+    rounds.append(recipe.Round("more rates", "small", recipe.SMALL, {"lr": 0.3}, [{}, {"lr": 0.4}]))
+    rounds.append(recipe.Round("most rates", "small", recipe.SMALL, {"lr": 0.5}, [{}]))
+    more = ["recipe", "--out", str(tmp_path), "--results", str(results), "--only", "more rates", "--share", "2/2"]
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.argv", more)
+        recipe.main()
+    assert tried[3:] == [{"lr": 0.4}]
     assert re.search(r"lr 0\.2 +50\.0  70\.0  \+10\.0", results.with_suffix(".txt").read_text())
     assert b"</svg>" in figure.read_bytes()
     assert b"</svg>" in curves.read_bytes()
+
+
+def test_final_scores_are_kept_with_their_readings(
+    benchmark: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, folder = squares(tmp_path / "squares"), tmp_path / "reproduced"
+    folder.mkdir()
+    embeddings(packed, spread=2.0).save(folder / "pool5.npz")
+    best = write_run(folder / "lifted_struct-8", packed, embeddings(packed, spread=0.5))
+    other = write_run(folder / "triplet-8", packed, embeddings(packed, spread=1.5), loss="triplet", steps=30)
+    scores = {path: evaluate_file(path) for path in (folder / "pool5.npz", best, other)}
+    for path, each in scores.items():
+        each.save(path / "scores.json" if path.is_dir() else path.with_suffix(".json"))
+    evaluate_file(other)  # once more than it should be
+    results = tmp_path / "recipe.jsonl"
+    monkeypatch.setattr("sys.argv", ["recipe", "--out", str(tmp_path), "--results", str(results), "--finals", str(folder)])
+    benchmark("recipe").main()
+    lines = [json.loads(line) for line in (tmp_path / "recipe-finals.jsonl").read_text().splitlines()]
+    assert [(line["loss"], line["numbers"], line.get("steps")) for line in lines] == [
+        ("untrained", 8, None),
+        ("lifted_struct", 8, 20),
+        ("triplet", 8, 30),
+    ]
+    assert [line["readings"] for line in lines] == [1, 1, 2]
+    assert not results.exists()
+    for line, each in zip(lines, scores.values(), strict=True):
+        assert line["measures"]["Recall@1"][0] == each.recall[1].value
+        assert line["below the best"][0] == pytest.approx(scores[best].recall[1].value - each.recall[1].value)
+    assert str(tmp_path) not in (tmp_path / "recipe-finals.jsonl").read_text()
