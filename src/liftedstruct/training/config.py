@@ -206,7 +206,9 @@ def load_config(file: str | Path | None = None, preset: str | None = None, **set
     if not isinstance(chosen.get("dim"), int) or not 0 < chosen["dim"] <= suggested.get("train_dim", 0):
         idle |= {"train_dim"}
     idle |= {"pool"} if ":" in str(chosen.get("trunk")) else set()  # trunks of other packages pool by themselves
-    idle |= {"least_area"} if chosen.get("freeze") == "trunk" and chosen.get("feature_crops", 1) == 1 else set()  # one view
+    idle |= {"train_crop"} if given.get("crop") is not None else set()  # it was for crops of another side
+    one_view = chosen.get("freeze") == "trunk" and chosen.get("feature_crops", 1) == 1
+    idle |= {"least_area", "train_crop"} if one_view else set()
     merged = {name: value for name, value in suggested.items() if name not in idle} | given
     for name in ("data", "out"):
         if merged.get(name) is None:
