@@ -55,6 +55,11 @@ def test_a_preset_knows_what_another_loss_needs(tmp_path: Path) -> None:
     raw = load_config(preset="best", normalize=False, **BASE)
     assert (raw.temperature, raw.margin) == (1.0, 1.0)  # others were for the unit sphere
     assert load_config(preset="best", batches="mined", **BASE).images == 2
+    sides = ({}, {"crop": 128}, {"crop": 128, "train_crop": 96}, {"freeze": "trunk"}, {"freeze": "trunk", "feature_crops": 4})
+    of_best = [load_config(preset="best", **side, **BASE) for side in sides]
+    assert [(config.crop, config.train_crop) for config in of_best] == [
+        *((288, 224), (128, None), (128, 96), (288, None), (288, 224)),
+    ]
     with pytest.raises(ValueError, match=r"images must be left out unless batches is balanced"):
         load_config(preset="best", batches="mined", images=4, **BASE)
     (tmp_path / "a.yaml").write_text("loss: triplet\n")
