@@ -9,6 +9,9 @@ before and after, and minutes. Trials that have their line are not run again, so
 Two searches side by side, with one thread each, are a third quicker on two cores: ``--share 1/2`` and ``--share 2/2``. Without
 it the table and the figure are made. ``--only "larger crops"`` runs the trials of one round.
 
+``--look RUN`` measures the last weights of a trial, whose folder was kept, on the same held-out classes by images and crops of
+another size (``--size``, ``--crop``) or with a share of the trunk's weights at the start (``--start-share``), and keeps a line.
+
 What the preset gives on the test classes is measured by ``liftedstruct reproduce cub --preset best``. ``--finals FOLDER ...``
 reads the folders that it made, runs nothing, and keeps their scores beside the results, with the times that each was read.
 """
@@ -23,10 +26,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import liftedstruct as ls
-from liftedstruct.training import load_config
+from liftedstruct.training import load_config, starting_trunk
+from liftedstruct.training.run_folder import RunFolder
+from liftedstruct.training.sources import split
 
 HELD_OUT = 0.5  # of the training classes
-FINALS = "recipe-finals.jsonl"  # beside the results of the search
+FINALS, LOOKS = "recipe-finals.jsonl", "recipe-looks.jsonl"  # beside the results of the search
 
 
 class Budget(NamedTuple):
@@ -264,11 +269,22 @@ def main() -> None:
     parser.add_argument("--curves", type=Path, help="the same for Recall@1 over the steps of the trials that were watched")
     parser.add_argument("--share", default="1/1", help="k/n: of n searches side by side the k-th, with trials of its own")
     parser.add_argument("--only", choices=[one.about for one in ROUNDS], help="run the trials of this round only")
+    parser.add_argument("--look", type=Path, help="the run of a trial, whose weights are to be measured otherwise")
+    parser.add_argument("--size", type=int, default=FULL.size, help="of --look: side of the images")
+    parser.add_argument("--crop", type=int, default=FULL.crop, help="of --look: side of the crops")
+    parser.add_argument("--start-share", type=float, default=0.0, help="of --look: share of the trunk's weights at the start")
     parser.add_argument("--finals", type=Path, nargs="+", help="folders of reproduce, whose scores are to be kept")
     flags = parser.parse_args()
     if flags.finals:
         lines = [json.dumps(line) + "\n" for folder in flags.finals for line in finals(folder)]
         flags.results.with_name(FINALS).write_text("".join(lines))
+        return
+    if flags.look:
+        packed = ls.PackedImages(prepared(Path(os.environ["LIFTEDSTRUCT_DATA"]), flags.out, flags.size))
+        line = look(flags.look, packed, flags.crop, flags.start_share)
+        with flags.results.with_name(LOOKS).open("a") as stream:
+            stream.write(json.dumps(line) + "\n")
+        print(json.dumps(line))
         return
     share, shares = map(int, flags.share.split("/"))
     done = [json.loads(line) for line in flags.results.read_text().splitlines()] if flags.results.exists() else []
@@ -315,6 +331,25 @@ def measure(one: Round, settings: dict[str, Any], seed: int, out: Path, share: i
 def prepared(data: Path, out: Path, size: int) -> Path:
     """The folder of the images of this size."""
     return ls.prepare(ls.read_images(data / "CUB_200_2011.tar"), out / f"cub-{size}", size=size).folder
+
+
+def look(run: Path, packed: ls.PackedImages, crop: int, start_share: float) -> dict[str, Any]:
+    """Recall@1 of a trial's last weights on its held-out classes, by images and crops of another size than it was tried with.
+
+    Of the start only the trunk is mixed in; the setting ``start_share`` mixes the last layer too.
+    """
+    folder, embedder = RunFolder(run), ls.Embedder.load(run)
+    config, state = folder.config(), folder.load_state()
+    assert state is not None
+    weights = {name: state[0][f"embedder.{name}"] for name in embedder.state_dict()}
+    for name, start in starting_trunk(config).named_parameters():
+        weights[f"trunk.{name}"].lerp_(start.detach(), start_share)
+    embedder.load_state_dict(weights)
+    embedder.crop = crop
+    found = ls.embed(embedder, packed, split(packed, config.validation, config.seed)[1])
+    trial = {name: getattr(config, name) for name in ("trunk", "crop", "train_crop", "least_area", "lr", "steps", "seed")}
+    recall = ls.recall_at_k(found.embeddings, found.labels, (1,))[1]
+    return {"trial": trial, "size": packed.size, "crop": crop, "start_share": start_share, "recall_at_1": recall}
 
 
 def finals(folder: Path) -> list[dict[str, Any]]:
