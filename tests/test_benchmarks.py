@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from liftedstruct.embedder import embed
 from liftedstruct.evaluation.files import evaluate_file
-from liftedstruct.training import load_config
+from liftedstruct.neighbours import recall_at_k
+from liftedstruct.training import load_config, starting_trunk
 from report.runs import embeddings, squares, write_run
+from training.sets import products, run
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
@@ -406,3 +409,17 @@ def test_final_scores_are_kept_with_their_readings(
         assert line["measures"]["Recall@1"][0] == each.recall[1].value
         assert line["below the best"][0] == pytest.approx(scores[best].recall[1].value - each.recall[1].value)
     assert str(tmp_path) not in (tmp_path / "recipe-finals.jsonl").read_text()
+
+
+def test_a_look_at_the_weights_of_a_trial(benchmark: Callable[[str], Any], tmp_path: Path) -> None:
+    recipe, packed = benchmark("recipe"), products(tmp_path / "packed")
+    trial = run(packed, tmp_path / "run", validate_every=12, lr=1e-2)
+    last = [line["recall_at_1"] for line in trial.log() if "recall_at_1" in line][-1]
+    assert recipe.look(trial.folder, packed, 28, 0.0)["recall_at_1"] == last
+    embedder = run(packed, tmp_path / "last", validate_every=0, lr=1e-2).embedder()
+    embedder.trunk.load_state_dict(starting_trunk(trial.config).state_dict())
+    embedder.crop = 20
+    found = embed(embedder, packed, packed.validation)
+    line = recipe.look(trial.folder, packed, 20, 1.0)
+    assert line["recall_at_1"] == recall_at_k(found.embeddings, found.labels, (1,))[1]
+    assert (line["trial"]["crop"], line["crop"], line["size"], line["start_share"]) == (28, 20, 32, 1.0)
