@@ -225,24 +225,7 @@ ROUNDS = [
         "googlenet",
         FULL,
         GOOGLENET,
-        [
-            {},
-            {"least_area": 0.3},
-        ],
-    ),
-    Round(
-        "GoogLeNet, larger crops",
-        "googlenet",
-        LARGE,
-        {**GOOGLENET, "least_area": 0.3},
-        [{"train_crop": 224}],
-    ),
-    Round(
-        "64 dimensions",
-        "efficientnet_lite0",
-        SMALL,
-        {**COLD, "freeze": 4, "images": 4, "lr": 1e-4, "margin": 4.0, "dim": 64},
-        [{}, {"train_dim": 512}],
+        [{"least_area": 0.3}],
     ),
     Round(
         "contrastive",

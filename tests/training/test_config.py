@@ -49,7 +49,8 @@ def test_a_preset_knows_what_another_loss_needs(tmp_path: Path) -> None:
         seen = [config.steps * (63 if loss == "triplet" else 64) for loss, config in of.items()]
         assert max(seen) - min(seen) < 64  # less than a batch
     google = load_config(preset="best", trunk="googlenet", **BASE)
-    assert (google.lr, google.least_area, google.temperature, google.margin) == (1e-4, 0.0, 0.05, 1.0)
+    assert (google.lr, google.start_share, google.temperature, google.margin) == (1e-4, 0.0, 0.05, 4.0)
+    assert load_config(preset="best", **BASE).start_share == 0.4
     assert load_config(preset="best", trunk="googlenet", lr=1e-3, **BASE).lr == 1e-3
     assert load_config(preset="quick", trunk="timm:resnet18", **BASE).pool == "average"  # it pools by itself
     raw = load_config(preset="best", normalize=False, **BASE)

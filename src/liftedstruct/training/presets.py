@@ -14,7 +14,7 @@ __all__ = ["FOR_LOSS", "FOR_TRUNK", "PRESETS", "preset_settings"]
 RECIPE: dict[str, Any] = {
     "trunk": "efficientnet_lite0",  # pretrained weights that pip brings, and quick on a CPU
     "dim": 512,  # what later papers print
-    "train_dim": 512,  # M: 64 dimensions that are principal components of these are better than 64 that were trained
+    "train_dim": 512,  # a choice: one training serves every size, by its principal components
     "pool": "both",  # M
     "normalize": True,  # M, with the temperature
     "dropout": 0.0,  # M
