@@ -213,10 +213,11 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
             folder = self.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="liftedstruct-"))
             data, out = Path(folder) / "prepared", Path(folder) / "run"
             config = self._config(OF_IMAGES, data=str(data), out=str(out))
-            crop = config.crop or _crop_for(config.trunk, X)
+            crop = config.crop if config.crop and "crop" in (self.settings or {}) else _crop_for(config, X)
             packed = _pack(X, labels, names, data, crop, self.verbose)
             trained, _ = split(packed, config.validation, config.seed)
-            config = replace(config, crop=crop, batch_size=config.batch_size or 64)
+            sides = {"crop": crop, "train_crop": min(config.train_crop or crop, crop)}
+            config = replace(config, **sides, batch_size=config.batch_size or 64)
             run = train(suited(config, packed.labels[trained]), progress=self.verbose)
             self.embedder_ = run.embedder()
             self.lr_, self.loss_curve_ = config.lr, [line["loss"] for line in run.log() if "loss" in line]
@@ -229,10 +230,10 @@ def _as_images(X: ArrayLike) -> NDArray[np.uint8]:
     return images
 
 
-def _crop_for(trunk: str, X: NDArray[np.uint8]) -> int:
-    """The side that the trunk was trained with, or less: small images are not enlarged."""
+def _crop_for(config: TrainConfig, X: NDArray[np.uint8]) -> int:
+    """The side that the preset has or the trunk was trained with, or less: small images are not enlarged."""
     side: int = max(X.shape[1:3])
-    return min(make_trunk(trunk, pretrained=False).input_size, round(side / EDGE))
+    return min(config.crop or make_trunk(config.trunk, pretrained=False).input_size, round(side / EDGE))
 
 
 def _pack(

@@ -56,10 +56,25 @@ def test_a_preset_knows_what_another_loss_needs(tmp_path: Path) -> None:
     raw = load_config(preset="best", normalize=False, **BASE)
     assert (raw.temperature, raw.margin) == (1.0, 1.0)  # others were for the unit sphere
     assert load_config(preset="best", batches="mined", **BASE).images == 2
-    sides = ({}, {"crop": 128}, {"crop": 128, "train_crop": 96}, {"freeze": "trunk"}, {"freeze": "trunk", "feature_crops": 4})
+    for trunk in ("small", "timm:resnet18"):  # of which there were no trials
+        untried = load_config(preset="best", trunk=trunk, **BASE)
+        assert (untried.crop, untried.train_crop, untried.start_share, untried.margin) == (None, None, 0.0, 4.0)
+    unmixable: tuple[dict[str, Any], ...] = ({"weights": "random"}, {"batch_norm": "train"})
+    for unmixed in unmixable:
+        assert load_config(preset="best", **unmixed, **BASE).start_share == 0.0
+    sides: tuple[dict[str, Any], ...] = (
+        *(
+            {},
+            {"crop": 128},
+            {"crop": 128, "train_crop": 96},
+            {"freeze": "trunk"},
+            {"freeze": "trunk", "feature_crops": 4},
+            {"crop": 288},
+        ),
+    )
     of_best = [load_config(preset="best", **side, **BASE) for side in sides]
     assert [(config.crop, config.train_crop) for config in of_best] == [
-        *((288, 224), (128, None), (128, 96), (288, None), (288, 224)),
+        *((288, 224), (128, None), (128, 96), (288, None), (288, 224), (288, 224)),
     ]
     with pytest.raises(ValueError, match=r"images must be left out unless batches is balanced"):
         load_config(preset="best", batches="mined", images=4, **BASE)
@@ -163,6 +178,8 @@ def test_absent_file_and_settings() -> None:
         ({"average": 1.0}, r"average must be a number from 0 to below 1, got 1\.0"),
         ({"temperature": 0}, r"temperature must be a finite number above 0, got 0\.0"),
         ({"temperature": float("inf")}, r"temperature must be a finite number above 0, got inf"),
+        ({"start_share": 1.0}, r"start_share must be a number from 0 to below 1, got 1\.0"),
+        ({"start_share": 0.5, "batch_norm": "train"}, r"start_share must be left out with batch_norm train, .* got 0\.5\."),
         ({"train_dim": 0}, r"train_dim must be a finite number >= 1, got 0"),
         ({"dim": 64, "train_dim": 32}, "train_dim must be at least dim, which it is reduced to, got 32 with dim 64"),
         ({"dim": 0, "train_dim": 32}, "train_dim must be at least dim, which it is reduced to, got 32 with dim 0"),

@@ -29,7 +29,7 @@ def test_a_half_type_that_is_emulated(monkeypatch: pytest.MonkeyPatch, capsys: p
     for able, warned in ((True, False), (False, True)):
         monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda able=able: able)
         warn_of_emulation(cpu, "bfloat16")
-        assert ("warning: this processor has no instructions for bfloat16" in capsys.readouterr().err) == warned
+        assert ("warning: this processor has no quick bfloat16" in capsys.readouterr().err) == warned
         warn_of_emulation(cuda, "bfloat16")
         warn_of_emulation(cpu, "float32")
         assert not capsys.readouterr().err

@@ -22,7 +22,7 @@ from liftedstruct.losses import lifted_struct_loss
 from liftedstruct.neighbours import recall_at_k
 from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.products import product_images
-from liftedstruct.training import PRESETS, Run, load_config, resume, train, train_or_resume
+from liftedstruct.training import PRESETS, Run, load_config, resume, train, train_or_resume, trained_alike
 from liftedstruct.training.run_folder import CONFIG, FEATURES, LOG, RECORD, STATE, RunFolder
 from liftedstruct.training.sources import Pixels, make_batches
 from training.sets import products, run, settings
@@ -628,6 +628,21 @@ def test_one_training_for_all_sizes(packed: PackedImages, tmp_path: Path) -> Non
         out = tmp_path / "-".join(changes) / str(*changes.values())
         one = train_or_resume(replace(config, out=str(out), **changes), others=[wide.folder], progress=False)
         assert one.log()[-1] != wide.log()[-1]
+    wanted: dict[str, Any] = {
+        "batches": None,
+        "crop": None,
+        "train_crop": None,
+        "batch_size": None,
+    }  # as the loss, the data and the trunk have it
+    assert trained_alike(replace(config, **wanted), wide.config)
+    changed: tuple[dict[str, Any], ...] = ({"batches": "pairs"}, {"train_crop": 20})
+    for given in changed:
+        assert not trained_alike(replace(config, **wanted), replace(wide.config, **given))
+    other = products(tmp_path / "other", classes=20)  # of the same settings, on other data
+    assert train_or_resume(
+        replace(config, data=str(other.folder), out=str(tmp_path / "else")), others=[wide.folder], progress=False
+    )
+    assert RunFolder(tmp_path / "else").record()["checksum"] == other.checksum
     interrupted = tmp_path / "interrupted"
     shutil.copytree(wide.folder, interrupted)
     (interrupted / STATE).unlink()

@@ -82,7 +82,7 @@ def carry_out(
     runs = list(also)
     for config in configs:
         with steps.step(f"train {describe_run(config)}"):
-            runs.append(_measure_trained(config, packed, runs))
+            runs.append(_measure_trained(config, packed, [*also, *(Path(each.out) for each in configs)]))
     paths = [*reversed(runs), untrained]
     with steps.step("write the page"):
         found = read_runs(paths, progress=False)

@@ -98,9 +98,9 @@ def reproduce(
     size, fit = check_tools(first), FITS_OF.get(name, "resize")
     if ready:
         packed = PackedImages(data)
-        check_tools(first, packed.size)
         _check_whole(benchmark, packed, data, anyway)
         _check_prepared(packed, size, fit, anyway)
+        check_tools(first, packed.size)
     else:
         image_set = read_images(data, name)
         for warning in image_set.warnings:
@@ -168,7 +168,7 @@ def _plan_text(plan: Plan, chosen: Plan, title: str, benchmark: Benchmark) -> st
         return f"plan: {title}\nall {len(chosen):,} runs are done"
     pace = measure_pace(next(iter(plan.values())))
     rows, total = [], benchmark.images[1] / pace.embed  # of the untrained trunk
-    trained: dict[str, TrainConfig] = {}
+    trained = {run: config for run, config in plan.items() if _is_done(config)}
     for run, config in plan.items():
         left = _steps_left(config)
         alike = next((name for name, other in trained.items() if left == config.steps and trained_alike(config, other)), None)

@@ -206,7 +206,9 @@ def load_config(file: str | Path | None = None, preset: str | None = None, **set
     if not isinstance(chosen.get("dim"), int) or not 0 < chosen["dim"] <= suggested.get("train_dim", 0):
         idle |= {"train_dim"}
     idle |= {"pool"} if ":" in str(chosen.get("trunk")) else set()  # trunks of other packages pool by themselves
-    idle |= {"train_crop"} if given.get("crop") is not None else set()  # it was for crops of another side
+    idle |= {"train_crop"} if given.get("crop") not in (None, suggested.get("crop")) else set()  # for crops of another side
+    unmixed = chosen.get("weights") == "random" or chosen.get("batch_norm") == "train"
+    idle |= {"start_share"} if unmixed else set()
     one_view = chosen.get("freeze") == "trunk" and chosen.get("feature_crops", 1) == 1
     idle |= {"least_area", "train_crop"} if one_view else set()
     merged = {name: value for name, value in suggested.items() if name not in idle} | given
@@ -322,6 +324,11 @@ def _check_together(config: TrainConfig) -> None:
         raise ValueError(
             f"train_dim must be at least dim, which it is reduced to, got {config.train_dim} with dim {config.dim}. "
             "Raise it, or leave it out."
+        )
+    if config.start_share and config.batch_norm == "train":
+        raise ValueError(
+            f"start_share must be left out with batch_norm train, whose statistics are the end's, got {config.start_share}. "
+            "Pass batch_norm frozen, or leave it out."
         )
     if config.freeze == "trunk" and config.dim == 0:
         raise ValueError("a frozen trunk must have a last layer to train, got dim 0. Pass a dim, or freeze fewer stages.")

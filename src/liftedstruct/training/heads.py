@@ -61,7 +61,7 @@ def whitened(head: nn.Linear, scale: float, features: Tensor | None = None, labe
 def narrowed(head: nn.Linear, dim: int, features: Tensor) -> nn.Linear:
     """A head of ``dim`` dimensions: the principal components of what this one makes of the features, around their mean.
 
-    Of all linear maps into so few dimensions it is the one that keeps most of the squared distances.
+    Of all projections at right angles onto so few dimensions it is the one that keeps most of the squared distances.
     """
     weight, bias = head.weight.detach().double().cpu(), head.bias.detach().double().cpu()
     F = features.double().cpu()  #                                                                    (n, width)

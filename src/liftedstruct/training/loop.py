@@ -167,8 +167,9 @@ class Training:
                     if stopped and self.step < config.steps:
                         self._stop(stopped[0])
         elif not (self.folder / EMBEDDER).exists():  # of a state that was taken over, or it was removed
-            self.best = -1.0
-            self._validate() if self.validates else self._keep()
+            kept = self._kept()
+            self.best_step, self.best = self.step, self._recall(kept) if self.validates else self.best
+            self._keep(kept)
             self._save()
         elif self.wanted:
             say(f"{self.folder.path} has all its {config.steps:,} steps, nothing to do")
@@ -285,7 +286,7 @@ class Training:
     def _validate(self) -> None:
         """Recall@1 on the held-out training classes; the best embedder is kept."""
         rows, kept = self.validation_rows, self._kept()
-        recall = recall_at_k(self._embed(rows, kept), self.packed.labels[rows], (1,))[1]
+        recall = self._recall(kept)
         better = recall > self.best
         if better:
             self.best, self.best_step = recall, self.step
@@ -294,6 +295,10 @@ class Training:
         if self.wanted:
             mark = ", the best so far" if better and self.step else ""
             say(f"step {self.step:,}: Recall@1 {recall:.1%} on {len(rows):,} images of held-out training classes{mark}")
+
+    def _recall(self, kept: Embedder) -> float:
+        rows = self.validation_rows
+        return recall_at_k(self._embed(rows, kept), self.packed.labels[rows], (1,))[1]
 
     def _keep(self, kept: Embedder | None = None) -> None:
         if not self.validates:

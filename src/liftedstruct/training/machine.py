@@ -71,8 +71,9 @@ def computing(device: torch.device, precision: str) -> torch.autocast:
 
 def warn_of_emulation(device: torch.device, precision: str) -> None:
     """Say that a half type is slower than float32, where the processor cannot compute with it."""
-    if device.type == "cpu" and precision == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        say("warning: this processor has no instructions for bfloat16, so it is many times slower than float32 here")
+    asked = device.type == "cpu" and precision == "bfloat16" and torch.backends.mkldnn.is_available()
+    if asked and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        say("warning: this processor has no quick bfloat16, so it is many times slower than float32 here")
 
 
 def seed_torch(*words: int) -> None:

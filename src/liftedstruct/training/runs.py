@@ -77,7 +77,7 @@ def train_or_resume(config: TrainConfig, *, others: Sequence[str | Path] = (), p
 
     Args:
         config: all settings; those of a run that is there already must be the same.
-        others: folders of finished runs. Of one that was trained alike, for another dim, nothing is trained again.
+        others: folders of runs. Of one that is finished and was trained alike, for another dim, nothing is trained again.
         progress: show how far it is, on the terminal or as lines of text.
 
     """
@@ -116,7 +116,11 @@ def trained_alike(config: TrainConfig, other: TrainConfig) -> bool:
 
 def _differing(config: TrainConfig, begun: TrainConfig) -> dict[str, tuple[Any, Any]]:
     """What the settings of a run are, and would be by these, where that makes another embedding."""
-    begun, config = (replace(each, weights=_absolute(each.weights)) for each in (begun, config))
+    crop = config.crop or begun.crop  # where it is left open, the trunk's
+    begun, config = (
+        replace(each, weights=_absolute(each.weights), batches=batches_of(each), train_crop=each.train_crop or crop)
+        for each in (begun, config)
+    )
     found = {}
     for field in fields(TrainConfig):
         was, now = getattr(begun, field.name), getattr(config, field.name)
@@ -127,8 +131,11 @@ def _differing(config: TrainConfig, begun: TrainConfig) -> dict[str, tuple[Any, 
 
 def _lends_state(config: TrainConfig, other: RunFolder) -> bool:
     """Whether a run was trained alike, to its end, so that its last state is that of these settings too."""
+    if not (other / CONFIG).exists():
+        return False
     begun, state = other.config(), other.progress()
-    return trained_alike(config, begun) and state is not None and bool(state["step"] == begun.steps)
+    done = state is not None and state["step"] == begun.steps
+    return done and trained_alike(config, begun) and other.record()["checksum"] == PackedImages(config.data).checksum
 
 
 def _take_over(config: TrainConfig, folder: RunFolder, other: RunFolder) -> None:
