@@ -216,8 +216,8 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
             crop = config.crop if config.crop and "crop" in (self.settings or {}) else _crop_for(config, X)
             packed = _pack(X, labels, names, data, crop, self.verbose)
             trained, _ = split(packed, config.validation, config.seed)
-            sides = {"crop": crop, "train_crop": min(config.train_crop or crop, crop)}
-            config = replace(config, **sides, batch_size=config.batch_size or 64)
+            shown = min(config.train_crop or crop, crop)
+            config = replace(config, crop=crop, train_crop=shown, batch_size=config.batch_size or 64)
             run = train(suited(config, packed.labels[trained]), progress=self.verbose)
             self.embedder_ = run.embedder()
             self.lr_, self.loss_curve_ = config.lr, [line["loss"] for line in run.log() if "loss" in line]
