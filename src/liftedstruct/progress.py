@@ -1,13 +1,15 @@
 """How far a long piece of work is: on a terminal, in a log, or nowhere."""
 
+import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["Bar", "say"]
+__all__ = ["Bar", "say", "stderr_console"]
 
 
 class Bar:
@@ -29,9 +31,8 @@ class Bar:
         if not wanted:
             return
         from rich import progress
-        from rich.console import Console
 
-        console = Console(stderr=True)
+        console = stderr_console()
         if console.is_terminal:
             self.plain = False
             columns = (
@@ -81,6 +82,32 @@ class Bar:
         say(f"{self.verb}: {self.done:,} of {self.total:,} {self.unit}, {rate:.0f}/s{left}")
 
 
+class _Stderr:
+    """stderr as a stream that never raises: work must not end because nobody reads its progress any more."""
+
+    def __init__(self) -> None:
+        self.stream = sys.stderr  # None where it is closed; rich puts another one in its place while a bar is shown
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # ValueError: it was closed
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def stderr_console() -> "Console":
+    """A console of rich on stderr that never raises."""
+    from rich.console import Console
+
+    return Console(file=_Stderr())  # type: ignore[arg-type]  # as much of a stream as rich asks for
+
+
 def say(line: str) -> None:
-    """A line for people, apart from the output."""
-    print(line, file=sys.stderr, flush=True)
+    """A line for people, apart from the output. It never raises."""
+    print(line, file=_Stderr(), flush=True)
