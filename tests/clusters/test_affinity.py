@@ -310,7 +310,8 @@ import numpy as np
 from liftedstruct.clusters import affinity_propagation, exemplars, messages
 affinity_propagation(np.random.default_rng(0).normal(size=(20, 2)), n_clusters=3, neighbours=15)
 for kernel in (messages._sweep, exemplars._two_nearest, exemplars._exchange_gains):
-    print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
+    stats = kernel.__wrapped__.stats
+    print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     runs = [
@@ -318,3 +319,19 @@ for kernel in (messages._sweep, exemplars._two_nearest, exemplars._exchange_gain
         for _ in range(2)
     ]
     assert runs == [["0", "1"] * 3, ["1", "0"] * 3]
+
+
+def test_from_two_threads_at_once_under_the_threading_layer_of_macos() -> None:
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+import numba, numpy as np
+from liftedstruct.clusters import affinity_propagation
+X = np.random.default_rng(0).normal(size=(600, 4))
+alone = affinity_propagation(X, n_clusters=20).labels
+with ThreadPoolExecutor(2) as pool:
+    found = list(pool.map(lambda _: affinity_propagation(X, n_clusters=20).labels, range(4)))
+assert all((labels == alone).all() for labels in found)
+assert numba.threading_layer() == "workqueue"
+"""
+    environment = {**os.environ, "NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
-from liftedstruct.checks import Embeddings, as_embeddings, check_count, check_finite
+from liftedstruct.checks import Embeddings, as_embeddings, as_number, check_count, check_finite
 from liftedstruct.clusters.exemplars import Indices
 from liftedstruct.clusters.messages import Similarities
 from liftedstruct.clusters.search import Search, search_preference
-from liftedstruct.clusters.similarities import all_pairs, available_bytes, guess_preference, median_similarity, neighbour_graph
+from liftedstruct.clusters.similarities import all_pairs, guess_preference, median_similarity, neighbour_graph
+from liftedstruct.limits import available_bytes
 
 __all__ = ["AffinityPropagation", "affinity_propagation"]
 
@@ -165,11 +166,11 @@ def _check(n: int, K: int | None, preference: float | None, k: int | None, dampi
         raise ValueError(
             f"n_clusters must be at most the number of points, got {K:,} for {n:,} points. Ask for fewer clusters."
         )
-    if preference is not None and not (isinstance(preference, int | float | np.number) and math.isfinite(preference)):
+    if preference is not None and not math.isfinite(as_number(preference)):
         raise ValueError(f"preference must be finite, got {preference}. The median similarity is a good start.")
     if k is not None:
         check_count("neighbours", k)
-    if not isinstance(damping, int | float | np.number) or not 0.5 <= damping < 1:
+    if not 0.5 <= as_number(damping) < 1:
         raise ValueError(f"damping must be at least 0.5 and less than 1, got {damping}. Frey and Dueck use 0.5 to 0.9.")
-    if not tolerance >= 0:
+    if not as_number(tolerance) >= 0:
         raise ValueError(f"tolerance must be a number >= 0, got {tolerance}. 0.01 accepts 99 to 101 for 100.")

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from numpy.typing import NDArray
 
 from liftedstruct.clusters.messages import FAR, Floats, Similarities
+from liftedstruct.compiled import compiled
 
 __all__ = ["Clustering", "settle"]
 
@@ -117,7 +118,7 @@ def _nearest(similarities: Similarities, exemplars: Indices) -> tuple[Indices, I
     return found
 
 
-@njit(cache=True, parallel=True)
+@compiled(parallel=True)
 def _two_nearest(start, columns, s, exemplars, is_exemplar):  # type: ignore[no-untyped-def]
     n = len(is_exemplar)
     everything = len(columns) == 0
@@ -136,7 +137,7 @@ def _two_nearest(start, columns, s, exemplars, is_exemplar):  # type: ignore[no-
     return nearest, second, value, value2
 
 
-@njit(cache=True, parallel=True)
+@compiled(parallel=True)
 def _exchange_gains(start, columns, s, chosen, second, value, value2, lost, stranded):  # type: ignore[no-untyped-def]
     """By how much the net similarity rises if point m takes the place of its exemplar k and all others choose anew."""
     n = len(chosen)

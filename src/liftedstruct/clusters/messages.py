@@ -28,8 +28,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 from numpy.typing import NDArray
+
+from liftedstruct.compiled import compiled
 
 __all__ = ["BLOCK", "FAR", "Floats", "Messages", "Similarities"]
 
@@ -141,7 +143,7 @@ class Messages:
         self.preferences = preferences
 
 
-@njit(cache=True, fastmath=True, parallel=True)
+@compiled(fastmath=True, parallel=True)
 def _sweep(start, columns, s, tops, p, b, e, e_at, e_count, alpha, f, live, r_own, a_own, u, chosen, c_old, c_new, keep, sums):  # type: ignore[no-untyped-def]
     """Update a_ik (that is f), then r_ik (that is b, e and r_own), then the sums of its positive parts, row by row."""
     n = len(p)
@@ -230,7 +232,7 @@ def _sweep(start, columns, s, tops, p, b, e, e_at, e_count, alpha, f, live, r_ow
                 live_i[t // BLOCK] = True
 
 
-@njit(cache=True, fastmath=True, inline="always")
+@compiled(fastmath=True, inline="always")
 def _two_best(value, block, lane, best, second, where):  # type: ignore[no-untyped-def]
     """Keep the two largest values of a lane, and the block of the largest, without a branch: this becomes vector code."""
     better = value > best[lane]
@@ -240,7 +242,7 @@ def _two_best(value, block, lane, best, second, where):  # type: ignore[no-untyp
     best[lane] = value if better else best[lane]
 
 
-@njit(cache=True, fastmath=True, inline="always")
+@compiled(fastmath=True, inline="always")
 def _fade(i, keep, scale, e, e_at, e_count):  # type: ignore[no-untyped-def]
     """Damp the e_ik of row i, and forget those that no longer count."""
     kept = 0
@@ -252,7 +254,7 @@ def _fade(i, keep, scale, e, e_at, e_count):  # type: ignore[no-untyped-def]
     e_count[i] = kept
 
 
-@njit(cache=True, fastmath=True, inline="always")
+@compiled(fastmath=True, inline="always")
 def _remember(i, at, more, e, e_at, e_count):  # type: ignore[no-untyped-def]
     """Add to the e_ik at this place of row i."""
     j = 0

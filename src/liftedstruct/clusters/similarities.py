@@ -1,8 +1,5 @@
 """Similarities of embeddings, -‖x_i - x_k‖², for all pairs or along the edges of a graph, and what a few of them tell."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,7 +7,7 @@ from torch import Tensor
 from liftedstruct.clusters.messages import BLOCK, FAR, Similarities
 from liftedstruct.neighbours import nearest_neighbours
 
-__all__ = ["all_pairs", "available_bytes", "guess_preference", "median_similarity", "neighbour_graph"]
+__all__ = ["all_pairs", "guess_preference", "median_similarity", "neighbour_graph"]
 
 ROWS = 512  # of a product
 CLOSE = 1e-9  # of ‖x‖² + ‖y‖²: below, less than float32's seven digits are left of a difference of float64 products
@@ -94,16 +91,3 @@ def guess_preference(X: Tensor, K: int) -> float:
 def _tenth_of_spread(X: Tensor) -> float:
     """A preference where most points are equal, and the usual ones are 0, at which clusters cost nothing."""
     return min(-0.1 * float(X.double().square().sum(dim=1).mean()), -1e-6)
-
-
-def available_bytes() -> int:
-    """Memory that can be had without swapping, within the limit of a container."""
-    limits = [2**62]
-    meminfo, container = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
-    if meminfo.exists():
-        limits += [1024 * int(line.split()[1]) for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")]
-    elif hasattr(os, "sysconf"):
-        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
-    if container.exists() and (limit := container.read_text().strip()).isdecimal():
-        limits.append(int(limit))
-    return min(limits)

@@ -10,26 +10,25 @@ clears it is the one that the defined distance would make. The few others are ma
 """
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar, cast
+from collections.abc import Iterator
+from typing import NamedTuple
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from liftedstruct.checks import Embeddings, as_embeddings, check_finite
+from liftedstruct.compiled import Decorator, compiled
 from liftedstruct.neighbours.threads import few_threads, share_out
 
 __all__ = ["Frame", "blocks_of", "door", "gamma", "kernel", "scaled_into", "slack", "squares", "squares_of_pairs"]
 
-F = TypeVar("F", bound=Callable[..., Any])
 Singles = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-kernel = cast("Callable[[F], F]", numba.njit(cache=True, nogil=True, error_model="numpy"))
+kernel: Decorator = compiled(nogil=True, error_model="numpy")
 
 U = 2.0**-24  # half a unit in the last place of float32
 LARGEST = 1e37  # squares up to here cannot overflow float32 on the way
