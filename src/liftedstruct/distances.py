@@ -4,12 +4,14 @@ The squared distances come from one matrix product, as in the paper:
 :math:`D^2 = \tilde x 1^\top + 1 \tilde x^\top - 2 X X^\top`, with two safeguards. The batch mean is subtracted first, which
 changes no distance and keeps the digits of embeddings that sit far from the origin. And where a pair is so close that the
 product has lost its digits (:data:`CLOSE`), the distance is taken from the difference of the two vectors, so that equal
-vectors are at distance zero exactly, on every machine.
+vectors are at distance zero exactly, on every machine. In a batch of tight clusters far apart most pairs of a cluster are that
+close; there a second product, around a centre in each cluster, has the digits, and costs much less than all the differences.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +22,8 @@ __all__ = ["SortedBatch", "full_precision", "negative_mask", "pairwise_distances
 
 # Below D² = CLOSE · (‖x_i‖² + ‖x_j‖²) cancellation has taken more than three of the digits of D².
 CLOSE = 1e-3
-MANY = 0.02  # share of close pairs above which all of a block is computed by differences: a collapsed or clustered batch
+MANY = 0.02  # share of close pairs above which a block of rows is centred again, in each of its clusters
+LEVELS = 3  # of clusters within clusters; pairs that are still close are computed by differences
 
 # Rows handled at a time. On a CPU a block of rows stays in the cache for all the passes over it (256 was fastest of 64..1024
 # for m = 1,024..4,096); an accelerator wants few, large kernels.
@@ -51,6 +54,13 @@ def pairwise_distances(embeddings: Tensor) -> Tensor:
         D2 = D2.index_put((i, j), exact).index_put((j, i), exact)
         apart = (D2 > 0).fill_diagonal_(False)
         return torch.where(apart, torch.where(apart, D2, 1.0).sqrt(), 0.0)
+
+
+class ClosePairs(NamedTuple):
+    """The close pairs of a block of rows: those that keep their digits around a nearer centre, and the others."""
+
+    centred: list[tuple[Tensor, Tensor]]  # which pairs, (b, m), and x_j less the centre of column j, (m, d)
+    alone: Tensor  # which pairs must be taken by differences                                         (b, m)
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,7 @@ class SortedBatch:
         D.diagonal(rows.start).fill_(torch.inf)
         close = not D.amin().item() >= 2 * CLOSE * self.sq_max
         if close:
-            i, j = _close(D, self.sq[rows], self.sq).nonzero(as_tuple=True)
+            i, j = self._nearer_centres(D, rows, recompute=True).alone.nonzero(as_tuple=True)
             if len(i) > MANY * D.numel():
                 D.copy_(_by_differences(self.raw[self.order[rows]], self.raw[self.order]))
                 D.diagonal(rows.start).fill_(torch.inf)
@@ -126,22 +136,50 @@ class SortedBatch:
         D.sqrt_()
         return close
 
-    def close(self, D: Tensor, rows: slice) -> Tensor:
-        """Which of these distances are close but not zero.                                                     (b, m)"""
-        return _close(D.square(), self.sq[rows], self.sq).logical_and_(D > 0)
+    def close(self, D: Tensor, rows: slice) -> ClosePairs:
+        """The close pairs among these distances, for :meth:`by_differences`."""
+        return self._nearer_centres(D.square(), rows, recompute=False)
 
-    def by_differences(self, M: Tensor, rows: slice, close: Tensor, dX: Tensor) -> None:
+    def by_differences(self, M: Tensor, rows: slice, close: ClosePairs, dX: Tensor) -> None:
         """Add M_ij (x_j - x_i) of close pairs to the gradient from the differences, and take them out of M.
 
         M·X less its row sums times X would lose them: 1 / D is in M, and what is left of X after the subtraction is noise.
         """
-        i, j = close.nonzero(as_tuple=True)
+        for shared, E in close.centred:
+            W = torch.where(shared, M, 0)
+            dX[rows] += W @ E - W.sum(dim=1, keepdim=True) * E[rows]
+            M.masked_fill_(shared, 0)
+        i, j = close.alone.logical_and(M != 0).nonzero(as_tuple=True)
         weights = M[i, j]
         M[i, j] = 0
         for part in self._parts(i):
             s = i[part] + rows.start
             difference = self.raw[self.order[j[part]]] - self.raw[self.order[s]]
             dX.index_add_(0, s, difference.mul_(weights[part, None]))
+
+    def _nearer_centres(self, D2: Tensor, rows: slice, *, recompute: bool) -> ClosePairs:
+        """Centre each column on the first row of the block that it is close to, again while many pairs are close.
+
+        Clusters that are far apart get a centre each. With ``recompute``, D² of the pairs that share a centre is computed
+        again around it, in place.
+        """
+        close = _close(D2, self.sq[rows], self.sq)
+        centred: list[tuple[Tensor, Tensor]] = []
+        while len(centred) < LEVELS and close.count_nonzero() > MANY * close.numel():
+            close.diagonal(rows.start).fill_(True)
+            near, centre = close.byte().max(dim=0)  # the first row of the block, if there is one     (m,)
+            close.diagonal(rows.start).fill_(False)
+            E = self.raw.index_select(0, self.order)
+            E -= E.index_select(0, rows.start + centre)  # x_j - c_j                                  (m, d)
+            sq = E.square().sum(dim=1)
+            shared = (centre[rows, None] == centre).logical_and_(near.bool())  #                      (b, m)
+            shared.diagonal(rows.start).fill_(False)
+            if recompute:
+                D2.copy_(torch.where(shared, torch.addmm(sq, E[rows], E.T, alpha=-2).add_(sq[rows, None]), D2))
+            shared.logical_and_(_close(D2, sq[rows], sq).logical_not_())
+            close.logical_and_(~shared)
+            centred.append((shared, E))
+        return ClosePairs(centred, close)
 
     def _parts(self, pairs: Tensor) -> list[slice]:
         step = max(1, (1 << 21) // self.raw.shape[1])  # 8 MB of float32 at a time

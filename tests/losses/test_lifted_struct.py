@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from pytorch_metric_learning.distances import LpDistance
 from pytorch_metric_learning.losses import LiftedStructureLoss
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from liftedstruct import LiftedStructLoss, StructuredHingeLoss, lifted_struct_loss, structured_hinge_loss
 from liftedstruct.losses.lifted_struct import lifted_struct_loss_plain, structured_hinge_loss_plain
@@ -225,7 +228,7 @@ class TestEdges:
             torch.testing.assert_close(gradient.double(), expected, rtol=1e-5, atol=1e-5)
 
     def test_tight_clusters_far_apart(self, loss: Loss, max_bytes: int) -> None:
-        """Half of all pairs are close here: they are computed by differences, block by block."""
+        """Half of all pairs are close here: they are computed around a centre in each cluster, block by block."""
         X, y = batch(60, 16, 12, dtype=torch.float32, scale=1e-3)
         clusters = (X.detach() + 20 * (torch.arange(60) % 2)[:, None]).requires_grad_()
         plain = lifted_struct_loss_plain if loss is lifted_struct_loss else structured_hinge_loss_plain
@@ -252,6 +255,49 @@ class TestEdges:
         torch.testing.assert_close(
             gradient.double(), expected_gradient, rtol=1e-3, atol=1e-3 * expected_gradient.abs().max().item()
         )
+
+
+class Work(TorchDispatchMode):
+    """Counts the elements that operators write; of distances by differences, the differences."""
+
+    written = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        each = args[0].shape[1] if func is torch.ops.aten._cdist_forward.default else 1
+        self.written += sum(each * tensor.numel() for tensor in tree_leaves(out) if isinstance(tensor, Tensor))
+        return out
+
+
+@pytest.mark.parametrize("loss", [lifted_struct_loss, structured_hinge_loss])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_clusters_take_little_more_work_than_a_random_batch(loss: Loss, dtype: torch.dtype) -> None:
+    """Also clusters within clusters, as far apart in proportion."""
+    m, d = 512, 128
+    X, y = batch(m, d, m // 4, dtype=dtype)
+    at = torch.arange(m)
+    apart = torch.randn(2, 8, d, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    two = 1e-3 * X.detach() + 10 * apart[0, at % 2]
+    nested = 1e-6 * X.detach() + 1e-3 * apart[0, at // 2 % 8] + apart[1, at % 2]
+    work = []
+    for points in (X.detach(), two, nested):
+        with Work() as counted:  # type: ignore[no-untyped-call]
+            value_and_gradient(loss, points.requires_grad_(), y)
+        work.append(counted.written)
+    assert max(work) < 10 * work[0]
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1e-6])
+@pytest.mark.parametrize("centres", [2, 5])
+def test_clusters_within_clusters_keep_their_digits(spread: float, centres: int) -> None:
+    X, y = batch(180, 24, 45, dtype=torch.float32)
+    apart = torch.randn(2, centres, 24, generator=torch.Generator().manual_seed(1))
+    at = torch.arange(180)
+    points = spread * (1e-3 * X.detach() + apart[0, at % centres]) + 10 * apart[1, at // centres % centres]
+    value, gradient = value_and_gradient(lifted_struct_loss, points.requires_grad_(), y)
+    expected, expected_gradient = value_and_gradient(lifted_struct_loss_plain, points.detach().double().requires_grad_(), y)
+    torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(gradient.double(), expected_gradient, rtol=0, atol=1e-5 * expected_gradient.abs().max().item())
 
 
 def test_ties_go_to_the_first_image() -> None:

@@ -1,8 +1,11 @@
+import shutil
+
 import pytest
 import torch
 from torch import Tensor
 
 from liftedstruct import TripletLoss, triplet_loss
+from liftedstruct.losses.triplet import Negative
 
 
 def triplets(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -41,9 +44,10 @@ def test_semi_hard_equals_the_loop() -> None:
 
 
 @pytest.mark.parametrize("negative", ["given", "semi-hard"])
-def test_gradcheck(negative: str) -> None:
+def test_gradcheck(negative: Negative) -> None:
     X, y = triplets(4)
-    assert torch.autograd.gradcheck(lambda x: triplet_loss(x, y, 3.0, negative=negative), X.requires_grad_())  # type: ignore[arg-type]
+    assert torch.autograd.gradcheck(lambda x: triplet_loss(x, y, 3.0, negative=negative), X.requires_grad_())
+    assert torch.autograd.gradgradcheck(lambda x: triplet_loss(x, y, 3.0, negative=negative), X)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
@@ -66,6 +70,32 @@ def test_wrong_layouts() -> None:
         triplet_loss(torch.zeros(3, 2), [0, 0, 0])
     with pytest.raises(ValueError, match=r"negative must be one of given, semi-hard, got 'semihard'\. Did you mean"):
         TripletLoss(negative="semihard")  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("negative", ["given", "semi-hard"])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_torch_compile_without_a_graph_break(backend: str, negative: Negative) -> None:
+    if backend == "inductor" and not (shutil.which("g++") or shutil.which("clang++")):
+        pytest.skip("inductor needs a C++ compiler, and there is none")
+    torch.compiler.reset()
+
+    def step(x: Tensor, labels: Tensor) -> Tensor:
+        return 2 * triplet_loss(3 * x, labels, negative=negative)
+
+    compiled = torch.compile(step, fullgraph=True, dynamic=True, backend=backend)
+    for n in (5, 8):
+        X, y = triplets(n)
+        X.requires_grad_()
+        loss = compiled(X, y)
+        torch.testing.assert_close(loss, step(X, y))
+        torch.testing.assert_close(torch.autograd.grad(loss, X)[0], torch.autograd.grad(step(X, y), X)[0])
+    with pytest.raises(ValueError, match="row 3 holds nan"):
+        compiled(torch.where(torch.arange(24)[:, None] == 3, torch.nan, X.detach()), y)
+    with pytest.raises(ValueError, match=r"in rows 0 to 2\. Sample with TripletBatches"):
+        compiled(X, torch.zeros_like(y))
+    operator = torch.ops.liftedstruct.triplet_negatives.default
+    torch.library.opcheck(operator, (X.detach(), y, negative), test_utils=("test_schema", "test_faketensor"))
 
 
 def test_repr() -> None:

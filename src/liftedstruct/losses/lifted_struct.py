@@ -285,7 +285,7 @@ def _structured_hinge(
             which = batch.close(D, rows) if close else None
             M = D.zero_().scatter_add_(1, cols, torch.where(D_pos > 0, -g / D_pos, 0.0))
             if which is not None:
-                batch.by_differences(M, rows, which.logical_and_(M != 0), dX)
+                batch.by_differences(M, rows, which, dX)
             dX[rows] += M @ batch.X - M.sum(dim=1, keepdim=True) * batch.X[rows]
             if not plus:  # the nearer of the two negatives takes it all; at a tie that of the first image
                 g = g * ((n_i < n_j) | ((n_i == n_j) & (batch.order[rows, None] < batch.order[cols])))

@@ -17,7 +17,7 @@ from torch import Tensor
 from liftedstruct.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin
 from liftedstruct.distances import negative_mask, pairwise_distances, positive_mask
 
-__all__ = ["Microscope", "loss_microscope"]
+__all__ = ["Microscope", "effective_rank", "loss_microscope"]
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def loss_microscope(embeddings: Embeddings, labels: Labels, margin: float = 1.0)
         mean_norm=X.norm(dim=1).mean().item(),
         positive_distance=D[P].mean().item(),
         negative_distance=D[N].mean().item(),
-        effective_rank=_effective_rank(X),
+        effective_rank=effective_rank(X),
     )
 
 
@@ -131,9 +131,10 @@ def _through_distances(dD: Tensor, D: Tensor, X: Tensor) -> Tensor:
     return torch.stack([W[i] @ (X[i] - X) for i in range(len(X))])  # by differences: no digits are lost where D is small
 
 
-def _effective_rank(X: Tensor) -> float:
+def effective_rank(X: Tensor) -> float:
+    """e^entropy of the normalised singular values of the centred batch; 0 if all rows are equal."""
     C = (X - X[0]).cpu().double()  # less one row first, so that equal rows are exactly 0
-    C = C - C.mean(dim=0)
+    C -= C.mean(dim=0)
     sigma = torch.linalg.eigvalsh(C.T @ C if len(C) > C.shape[1] else C @ C.T).clamp_min(0).sqrt()
     sigma = sigma[sigma > sigma.max() * max(C.shape) * torch.finfo(X.dtype).eps]
     return torch.special.entr(sigma / sigma.sum()).sum().exp().item() if len(sigma) else 0.0

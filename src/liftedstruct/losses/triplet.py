@@ -49,25 +49,38 @@ def triplet_loss(embeddings: Embeddings, labels: Labels, margin: float = 1.0, *,
             f"triplet_loss needs triplets in rows 3t, 3t + 1, 3t + 2, so a multiple of three rows, got {m}. "
             "Drop rows, or sample with TripletBatches."
         )
-    wrong = (y[0::3] != y[1::3]) | (y[0::3] == y[2::3])
+    choose = _negatives_op if torch.compiler.is_compiling() else _negatives
+    a, p, n = X[0::3], X[1::3], X.index_select(0, choose(X.detach(), y, negative))  #                 (m/3, d)
+    D2_ap, D2_an = (a - p).square().sum(dim=1), (a - n).square().sum(dim=1)  #                        (m/3,)
+    return 3 / (2 * m) * (D2_ap - D2_an + alpha).clamp_min(0).sum()
+
+
+def _negatives(embeddings: Tensor, labels: Tensor, negative: str) -> Tensor:
+    """For each anchor the row of its negative, after the checks that depend on values.                      (m/3,)"""
+    wrong = (labels[0::3] != labels[1::3]) | (labels[0::3] == labels[2::3])
     if wrong.any():
         t = int(wrong.nonzero()[0])
         raise ValueError(
             f"triplet_loss needs anchor and positive of one class and a negative of another, got labels "
-            f"{y[3 * t : 3 * t + 3].tolist()} in rows {3 * t} to {3 * t + 2}. Sample with TripletBatches."
+            f"{labels[3 * t : 3 * t + 3].tolist()} in rows {3 * t} to {3 * t + 2}. Sample with TripletBatches."
         )
-    a, p, n = X[0::3], X[1::3], X[2::3]  #                                                            (m/3, d)
-    D2_ap = (a - p).square().sum(dim=1)  #                                                            (m/3,)
+    check_finite(embeddings, torch.linalg.vector_norm(embeddings).square().item())
     if negative == "semi-hard":
-        check_finite(X, X.detach().square().sum().item())
-        n = X[_semi_hard(X.detach(), y)]
-    D2_an = (a - n).square().sum(dim=1)  #                                                            (m/3,)
-    check_finite(X, (D2_ap + D2_an).sum().item())
-    return 3 / (2 * m) * (D2_ap - D2_an + alpha).clamp_min(0).sum()
+        return _semi_hard(embeddings, labels)
+    return torch.arange(2, len(labels), 3, device=labels.device)
+
+
+# An opaque operator for torch.compile, which cannot trace the checks.
+_negatives_op = torch.library.custom_op("liftedstruct::triplet_negatives", _negatives, mutates_args=())
+
+
+@_negatives_op.register_fake
+def _(embeddings: Tensor, labels: Tensor, negative: str) -> Tensor:
+    return labels.new_empty(len(labels) // 3)
 
 
 def _semi_hard(X: Tensor, y: Tensor) -> Tensor:
-    """For each anchor the row of its negative."""
+    """For each anchor the row of its negative in the whole batch.                                           (m/3,)"""
     D = pairwise_distances(X)[0::3]  #                                                                (m/3, m)
     D_ap = D.gather(1, 3 * torch.arange(len(D), device=D.device)[:, None] + 1)
     other = y[0::3, None] != y[None, :]
