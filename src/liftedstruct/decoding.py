@@ -6,6 +6,7 @@ except warnings, which are off while any thread is inside.
 
 import contextlib
 import errno
+import hashlib
 import stat
 import struct
 import threading
@@ -19,7 +20,7 @@ from PIL import ExifTags, Image, ImageChops, ImageFile, UnidentifiedImageError
 from liftedstruct.checks import check_count, pick
 from liftedstruct.images.sources import FolderSource, Source, TarSource
 
-__all__ = ["FITS", "ImageError", "SourceError", "decode", "is_passing", "load_rgb"]
+__all__ = ["FITS", "ImageError", "SourceError", "content_hash", "decode", "is_passing", "load_rgb"]
 
 # What is decoded inside of pillow. Others are refused: some of its plug-ins start programs (EPS) or are for fonts and icons.
 FORMATS = {"AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP"}
@@ -75,6 +76,29 @@ def decode(
         return np.asarray(shape(image, size))
     except Exception as error:
         raise _refusal(error) from error
+
+
+def content_hash(source: Source, path: str) -> int:
+    """64 bits of the bytes of an image file, whatever it is called.
+
+    An image that is no file is told by what its source says of its ``content``, or by its fingerprint.
+
+    Raises:
+        ImageError: it cannot be read.
+
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    try:
+        if isinstance(source, FolderSource):
+            with (source.root / path).open("rb") as file:
+                while piece := file.read(1 << 20):
+                    digest.update(piece)
+        else:
+            text = getattr(source, "content", source.fingerprint)
+            digest.update(source.read(path) if isinstance(source, TarSource) else text(path).encode())
+    except Exception as error:
+        raise _refusal(error) from error
+    return int.from_bytes(digest.digest(), "little")
 
 
 def load_rgb(source: Source, path: str, tolerate_truncated: bool = False, least: int | None = None) -> Image.Image:

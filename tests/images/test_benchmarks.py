@@ -1,5 +1,6 @@
 import os
 import shutil
+import struct
 import tarfile
 import time
 from collections.abc import Callable, Iterator
@@ -407,6 +408,16 @@ def test_broken_cars(tmp_path: Path, cars: Benchmark) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "CARS196 must be a folder with cars_annos.mat, car_ims, got " in error(empty, "cars")
+
+
+def test_annotations_of_cars_that_claim_to_be_huge(tmp_path: Path, cars: Benchmark) -> None:
+    make_cars(tmp_path, cars)
+    names = np.empty((1, 10), dtype=object)
+    names[0] = "a"
+    file = tmp_path / "cars_annos.mat"
+    scipy.io.savemat(file, {"annotations": names})
+    file.write_bytes(file.read_bytes().replace(struct.pack("<ii", 1, 10), struct.pack("<ii", 1, 10**7)))
+    assert "and class_names, got ValueError: annotations of shape (1, 10000000). Download" in error(tmp_path)
 
 
 def test_a_class_number_of_cars_that_is_none(tmp_path: Path, cars: Benchmark) -> None:

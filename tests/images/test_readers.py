@@ -1,6 +1,7 @@
 import io
 import os
 import time
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -410,6 +411,44 @@ def test_seed_and_default(twenty: Path) -> None:
     assert len({tuple(read_images(twenty, seed=seed).test_classes) for seed in range(4)}) == 4
     assert len(read_images(twenty).test_classes) == 10
     assert parts(read_images(twenty)) == parts(read_images(twenty, test_classes=0.5, seed=0))
+
+
+def test_class_names_that_are_alike_are_drawn_together(tmp_path: Path) -> None:
+    names = ["Red chair", "red  chair", "café", unicodedata.normalize("NFD", "café"), *(f"class {i}" for i in range(8))]
+    fill(tmp_path, *(f"{name}/{j}.png" for name in names for j in range(2)))
+    for seed in range(20):
+        images = read_images(tmp_path, validation=0.3, seed=seed)
+        of = dict(zip(images.class_names, images.parts, strict=True))
+        assert len(of) == 12
+        assert set(of.values()) == {"train", "validation", "test"}
+        assert (of[names[0]], of[names[2]]) == (of[names[1]], of[names[3]])
+    warning = "class names that differ only in case, blanks or Unicode form are kept in one part of the split: 4 ('Red chair', "
+    assert [text.startswith(warning) for text in images.warnings] == [True]
+    assert images.warnings[0].endswith("; rename them, or merge the classes")
+    only = fill(tmp_path / "only", "Red/1.png", "red/1.png")
+    assert "of names that differ in more than case, blanks or Unicode form, got 2 ('Red', 'red'). Rename" in error(only)
+    assert len(read_images(only, test_classes=["red"]).test_classes) == 1
+
+
+def test_other_classes_are_drawn_as_ever(twenty: Path) -> None:
+    images = read_images(twenty, test_classes=0.3, validation=0.2, seed=4)
+    assert images.test_classes.tolist() == np.sort(np.random.default_rng([4, 1]).choice(20, 6, replace=False)).tolist()
+    pool = np.setdiff1d(np.arange(20), images.test_classes)
+    assert images.validation_classes.tolist() == np.sort(np.random.default_rng([4, 2]).choice(pool, 3, replace=False)).tolist()
+    assert images.warnings == ()
+
+
+def test_class_names_that_are_alike_and_separated_by_the_data(tmp_path: Path) -> None:
+    warning = (
+        "class names that differ only in case, blanks or Unicode form are in different parts of the split: 2 ('Red', 'red'); "
+        "merge the classes if they are one, or rename them"
+    )
+    folders = fill(tmp_path / "folders", "train/Red/1.png", "train/blue/1.png", "test/red/1.png", "test/green/1.png")
+    assert read_images(folders).warnings == (warning,)
+    rows = "path,label,split\na.png,Red,train\nb.png,red,test\n"
+    assert read_images(table(tmp_path, rows, "a.png", "b.png")).warnings == (warning,)
+    named = fill(tmp_path / "named", "Red/1.png", "red/1.png", "blue/1.png")
+    assert read_images(named, test_classes=["red"]).warnings == (warning,)
 
 
 def test_test_classes_by_name(twenty: Path) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from liftedstruct.decoding import ImageError, load_rgb
 from liftedstruct.images import ArraySource, FolderSource, TarSource
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -142,29 +143,88 @@ def test_a_process_that_is_killed_leaves_nothing_behind(tmp_path: Path, temporar
     assert not list(temporary.iterdir())
 
 
-def test_sparse_members_are_whole(tmp_path: Path) -> None:
-    """As GNU tar stores a file with a hole: two bytes at 0 and two at 1024, of 1026."""
+def sparse_tar(pieces: list[tuple[int, int]], size: int, stored: bytes) -> bytes:
+    """A file with holes, hole.bin, as GNU tar stores it, and a hard link to it."""
     header = bytearray(tarfile.TarInfo("hole.bin").tobuf(tarfile.GNU_FORMAT))
-    header[124:136] = b"%011o\0" % 4
+    header[124:136] = b"%011o\0" % len(stored)
     header[156:157] = b"S"
-    for i, (offset, size) in enumerate([(0, 2), (1024, 2)]):
-        header[386 + 24 * i : 386 + 24 * (i + 1)] = b"%011o\0%011o\0" % (offset, size)
-    header[483:495] = b"%011o\0" % 1026
+    for i, piece in enumerate(pieces):
+        header[386 + 24 * i : 386 + 24 * (i + 1)] = b"%011o\0%011o\0" % piece
+    header[483:495] = b"%011o\0" % size
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)
+    link = tarfile.TarInfo("link.bin")
+    link.type, link.linkname = tarfile.LNKTYPE, "hole.bin"
+    return bytes(header) + stored.ljust(512, b"\0") + link.tobuf(tarfile.GNU_FORMAT) + bytes(1024)
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_sparse_members_are_whole(tmp_path: Path, suffix: str) -> None:
+    archive = tmp_path / f"set.{suffix}"
+    archive.write_bytes(PACKERS[suffix](sparse_tar([(0, 2), (1024, 2)], 1030, b"abcd")))
+    source = TarSource.of(archive)
+    for name in ("hole.bin", "link.bin"):
+        assert source.read(name) == pickle.loads(pickle.dumps(source)).read(name) == b"ab" + bytes(1022) + b"cd" + bytes(4)
+
+
+def indexed(archive: Path) -> tuple[TarSource, int]:
+    """The source of an archive, and the most memory that indexing it took."""
+    tracemalloc.start()
+    source = TarSource.of(archive)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return source, peak
+
+
+def test_sparse_members_take_no_memory_before_they_are_read(tmp_path: Path) -> None:
     archive = tmp_path / "set.tar"
-    archive.write_bytes(bytes(header) + b"abcd".ljust(512, b"\0") + bytes(1024))
-    assert TarSource.of(archive).read("hole.bin") == b"ab" + bytes(1022) + b"cd"
+    archive.write_bytes(sparse_tar([(0, 2)], 60 << 20, b"ab"))
+    source, peak = indexed(archive)
+    assert peak < 1 << 20  # of 60
+    assert len(pickle.dumps(source)) < 2000
+    assert len(source.read("hole.bin")) == 60 << 20
+
+
+def test_sparse_members_out_of_all_proportion_are_refused(tmp_path: Path) -> None:
+    archive = tmp_path / "set.tar"
+    archive.write_bytes(sparse_tar([(0, 2)], 8_000_000_000, b"ab"))
+    reason = r"a sparse file must have at most 67,108,864 bytes, got 8,000,000,000\. Store it whole\."
+    with pytest.raises(ImageError, match=f"^broken: {reason}$"):
+        load_rgb(TarSource.of(archive), "hole.bin")
+    for pieces in ([(4, 2), (0, 2)], [(0, 4), (2, 2)], [(1000, 100)]):
+        archive.write_bytes(sparse_tar(pieces, 1030, b"abcd"))
+        with pytest.raises(ValueError, match="a sparse file must have its pieces in order, got one at"):
+            TarSource.of(archive).read("hole.bin")
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_huge_headers_are_not_read(tmp_path: Path, temporary: Path, kind: bytes) -> None:
+    member = tarfile.TarInfo("a.png")
+    member.type, member.size = kind, 50 << 20
+    archive = tmp_path / "set.tgz"
+    archive.write_bytes(gzip.compress(member.tobuf(tarfile.GNU_FORMAT) + bytes((50 << 20) + 1024), compresslevel=1))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"must be a readable tar archive, got: a header of 52,428,800 bytes\. Download"):
+        TarSource.of(archive)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 << 20  # of 50
+
+
+def test_headers_of_headers_without_end(tmp_path: Path) -> None:
+    member = tarfile.TarInfo("a.png")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 512
+    archive = tmp_path / "set.tar"
+    archive.write_bytes((member.tobuf(tarfile.GNU_FORMAT) + b"a" * 512) * 2000)
+    with pytest.raises(ValueError, match=r"must be a readable tar archive, got: .+\. Download it again\.$"):
+        TarSource.of(archive)
 
 
 def test_a_compressed_archive_is_never_in_memory(tmp_path: Path, temporary: Path) -> None:
     noise = np.random.default_rng(0).integers(256, size=1 << 20, dtype=np.uint8).tobytes()
     archive = tmp_path / "set.tgz"
     archive.write_bytes(gzip.compress(tar_of({f"{i}.png": noise for i in range(24)}), compresslevel=1))
-    tracemalloc.start()
-    source = TarSource.of(archive)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    source, peak = indexed(archive)
     assert peak < 6 << 20  # of 24
     assert len(pickle.dumps(source)) < 2000
     assert source.read("23.png") == noise

@@ -3,6 +3,7 @@
 A file that is absent, or there though no list names it, is a warning; lists that contradict themselves are an error.
 """
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ CUB_FILES = ("images.txt", "image_class_labels.txt", "classes.txt")
 EBAY_FILES = ("Ebay_train.txt", "Ebay_test.txt", "Ebay_info.txt")
 EBAY_HEADER = ["image_id", "class_id", "super_class_id", "path"]
 SUPER_CLASSES = 12
+MAT_ENTRIES = 10**6  # of a variable of cars_annos.mat; the largest has 16,185
 AGAIN = "Download the data set again."
 
 
@@ -361,10 +363,13 @@ def _annotations(file: Path) -> tuple[list[str], list[int], list[str]]:
         raise ValueError(
             f"{CARS.name} must have the file cars_annos.mat beside car_ims, {str(file.parent)!r} has none. {AGAIN}"
         )
-    from scipy.io import loadmat  # for these data alone
+    from scipy.io import loadmat, whosmat  # for these data alone
 
     try:
-        content = loadmat(file, squeeze_me=True)
+        for name, shape, _ in whosmat(file):  # loadmat allocates what a header claims
+            if math.prod(shape) > MAT_ENTRIES:
+                raise ValueError(f"{name} of shape {shape}")
+        content = loadmat(file, squeeze_me=True, variable_names=("annotations", "class_names"))
         rows = np.atleast_1d(content["annotations"])
         listed = [str(path) for path in rows["relative_im_path"]]
         labels = [int(label) - 1 for label in rows["class"]]

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from liftedstruct.checks import as_number
+from liftedstruct.images.names import draw, group_by_name
 from liftedstruct.images.sources import Source
 
 __all__ = ["ImageSet"]
@@ -68,20 +70,29 @@ class ImageSet:
         return np.flatnonzero(~np.isin(self.labels, np.concatenate((self.test_classes, self.validation_classes))))
 
     @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """Of each class "train", "validation" or "test"; C of them."""
+        words = np.full(len(self.class_names), "train", dtype=object)
+        words[self.validation_classes], words[self.test_classes] = "validation", "test"
+        return tuple(words)
+
+    @cached_property
     def train_classes(self) -> Indices:
         """Classes that are neither for validation nor for the test."""
         return np.setdiff1d(np.arange(len(self.class_names)), np.concatenate((self.test_classes, self.validation_classes)))
 
     def with_validation(self, fraction: float, seed: int = 0) -> "ImageSet":
-        """Hold out a fraction of the **training** classes, drawn by the seed, at least one of them."""
-        if not 0 < fraction < 1:
+        """Hold out a fraction of the **training** classes, drawn by the seed, at least one of them.
+
+        Classes whose names differ only in case, blanks or Unicode form are drawn as one.
+        """
+        if not 0 < as_number(fraction) < 1:
             raise ValueError(f"the validation fraction must be between 0 and 1, got {fraction}. Try 0.2.")
-        pool = np.setdiff1d(np.arange(len(self.class_names)), self.test_classes)
+        pool = group_by_name(np.setdiff1d(np.arange(len(self.class_names)), self.test_classes), self.class_names)
         if len(pool) < 2:
             raise ValueError(f"validation needs at least two training classes to take from, got {len(pool)}. Add classes.")
         n = min(len(pool) - 1, max(1, round(fraction * len(pool))))
-        chosen = np.random.default_rng([seed, 2]).choice(pool, n, replace=False)
-        return replace(self, validation_classes=np.sort(chosen))
+        return replace(self, validation_classes=draw(pool, n, np.random.default_rng([seed, 2])))
 
     def subset(self, keep: Indices) -> "ImageSet":
         """The same classes and split with these images only."""

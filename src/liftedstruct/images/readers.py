@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.checks import check_count, pick
+from liftedstruct.checks import as_number, as_plain, check_count, pick
 from liftedstruct.images.benchmarks import find_cars, find_cub, find_online_products, read_cars, read_cub, read_online_products
 from liftedstruct.images.files import image_tree, some
 from liftedstruct.images.image_set import ImageSet
+from liftedstruct.images.names import SMALL_DIFFERENCES, draw, group_by_name
 from liftedstruct.images.sources import FolderSource
 
 __all__ = ["READERS", "Reader", "read_csv", "read_folder", "read_images", "read_products", "recognise"]
@@ -48,7 +49,8 @@ def read_images(
             or CUB-200-2011 (also its archive), CARS196 or Stanford Online Products as downloaded.
         kind: the layout, one of ``READERS``; recognised if not given.
         test_classes: the fraction of classes to test on, drawn by the seed (half of them if not given), or their names. Not
-            for data with a split of its own, such as the three benchmarks with the paper's.
+            for data with a split of its own, such as the three benchmarks with the paper's. Classes whose names differ only in
+            case, blanks or Unicode form are drawn as one; where the data or the names given separate them, there is a warning.
         validation: the fraction of the remaining, training classes to hold out for the choice of settings.
         seed: draws the classes.
 
@@ -72,13 +74,13 @@ def read_images(
             f"got {test_classes!r}. Leave it out."
         )
     if not validation:
-        return images
+        return _with_name_warnings(images)
     if len(images.validation_classes):
         raise ValueError(
             f"validation must be 0 where the data has a validation part of its own, as {str(path)!r} does, "
             f"got {validation}. Leave it out."
         )
-    return images.with_validation(validation, seed)
+    return _with_name_warnings(images.with_validation(validation, seed))
 
 
 def recognise(path: Path) -> str:
@@ -341,11 +343,19 @@ def _chosen(class_names: Sequence[str], test_classes: float | Sequence[str], see
     C = len(class_names)
     if C < 2:
         raise ValueError(f"one class cannot be split into train and test, got {class_names[0]!r} alone. Add a second class.")
-    if isinstance(test_classes, int | float | np.number):
-        if isinstance(test_classes, bool) or not 0 < test_classes < 1:
+    test_classes = as_plain(test_classes)
+    if isinstance(test_classes, int | float):
+        fraction = as_number(test_classes)
+        if not 0 < fraction < 1:
             raise ValueError(f"test_classes must be a fraction between 0 and 1, or class names, got {test_classes!r}. Try 0.5.")
-        n = min(C - 1, max(1, round(float(test_classes) * C)))
-        return np.sort(np.random.default_rng([seed, 1]).choice(C, n, replace=False))
+        groups = group_by_name(range(C), class_names)
+        if len(groups) < 2:
+            raise ValueError(
+                f"test classes must be drawn of names that differ in more than {SMALL_DIFFERENCES}, got {some(class_names)}. "
+                "Rename the classes, or pass test_classes as names."
+            )
+        n = min(len(groups) - 1, max(1, round(fraction * len(groups))))
+        return draw(groups, n, np.random.default_rng([seed, 1]))
     if isinstance(test_classes, str):
         raise ValueError(
             f"test_classes must be a fraction between 0 and 1, or a list of class names, got {test_classes!r}. "
@@ -361,6 +371,21 @@ def _chosen(class_names: Sequence[str], test_classes: float | Sequence[str], see
     if not 0 < len(chosen) < C:
         raise ValueError(f"test_classes must be some of the {C} classes, got {len(chosen)} of them. Leave some for training.")
     return np.array(chosen, dtype=np.int64)
+
+
+def _with_name_warnings(images: ImageSet) -> ImageSet:
+    """The same with a warning of class names that are nearly the same."""
+    warnings = list(images.warnings)
+    alike = [group for group in group_by_name(range(len(images.class_names)), images.class_names) if len(group) > 1]
+    for separated, where, remedy in (
+        (False, "are kept in one part of the split", "rename them, or merge the classes"),
+        (True, "are in different parts of the split", "merge the classes if they are one, or rename them"),
+    ):
+        groups = [group for group in alike if (len({images.parts[c] for c in group}) > 1) == separated]
+        if groups:
+            names = some(images.class_names[c] for group in groups for c in group)
+            warnings.append(f"class names that differ only in {SMALL_DIFFERENCES} {where}: {names}; {remedy}")
+    return replace(images, warnings=tuple(warnings))
 
 
 def _depth_of_splits(classes: Iterable[str]) -> int | None:
