@@ -93,7 +93,13 @@ def write_run(packed: PackedImages, n: int, file: Path, seed: int) -> Path:
     )
     protocol = {"trunk": "none", "data": packed.name, "checksum": packed.checksum}
     names, rows = packed.class_names[: int(labels.max()) + 1], np.arange(n)
-    return Embeddings(X, labels, names, packed.paths[:n], rows, "all", str(packed.folder), protocol).save(file)
+    return Embeddings(
+        *(X, labels, names, packed.paths[:n], rows, packed.contents[:n]),
+        seen=None,
+        part="all",
+        data=str(packed.folder),
+        protocol=protocol,
+    ).save(file)
 
 
 def make(table: Table, runs: list[Path], path: Path, max_mb: float) -> None:

@@ -46,7 +46,7 @@ class LiftedModule(LightningModule):  # type: ignore[misc]
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.network.parameters(), lr=self.lr)
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:  # the loader takes batches ahead: count those used
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:  # a loader takes batches ahead: those used count
         checkpoint["batches"] = self.batches.state_dict(step=self.global_step)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -73,7 +73,6 @@ def main(steps: int = 300) -> float:
     module, training, validation = make_data()
     trainer = Trainer(
         max_steps=steps,
-        limit_train_batches=module.batches.steps_per_epoch,  # an epoch
         check_val_every_n_epoch=20,
         use_distributed_sampler=False,  # our batches are composed; Lightning would shuffle them apart
         logger=False,

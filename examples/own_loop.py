@@ -12,7 +12,7 @@ import liftedstruct as ls
 from liftedstruct.batches import BalancedBatches
 
 
-def main(steps: int = 300) -> tuple[float, float]:
+def main(epochs: int = 100) -> tuple[float, float]:
     torch.manual_seed(0)
     y = torch.arange(200).repeat_interleave(8)
     what, how = torch.randn(200, 16)[y] + 0.3 * torch.randn(1600, 16), 3 * torch.randn(1600, 16)
@@ -23,14 +23,14 @@ def main(steps: int = 300) -> tuple[float, float]:
     loss = ls.LiftedStructLoss(margin=1.0)
     batches = BalancedBatches(y[train], classes=32, images=4, seed=0)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
-    for step in range(steps):
-        rows = next(batches)
-        optimizer.zero_grad()
-        value = loss(network(X[train][rows]), y[train][rows])
-        value.backward()
-        optimizer.step()
-        if step % 100 == 0:
-            print(f"step {step}: loss {value.item():.2f}")
+    for epoch in range(epochs):
+        for rows in batches:
+            optimizer.zero_grad()
+            value = loss(network(X[train][rows]), y[train][rows])
+            value.backward()
+            optimizer.step()
+        if epoch % 25 == 0:
+            print(f"epoch {epoch}: loss {value.item():.2f}")
 
     with torch.no_grad():
         embeddings = network(X[test])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader, Dataset
 
 from liftedstruct import contrastive_loss, triplet_loss
 from liftedstruct.batches import (
@@ -44,6 +45,18 @@ def make(name: str, rank: int = 0, world_size: int = 1) -> Batches:
     return MinedBatches(Y, neighbours(), 32, seed=5, rank=rank, world_size=world_size)
 
 
+def listed(sampler: Batches) -> list[list[int]]:
+    """The batches of an epoch."""
+    return [batch.tolist() for batch in sampler]
+
+
+class Numbers(Dataset[int]):
+    """A data set whose images are their own indices."""
+
+    def __getitem__(self, i: int) -> int:
+        return i
+
+
 def test_every_kind_is_made_here() -> None:
     assert {name: type(make(name)) for name in BATCHES} == BATCHES
 
@@ -52,7 +65,7 @@ def test_every_kind_is_made_here() -> None:
 class TestEverySampler:
     def test_same_seed_same_batches(self, name: str) -> None:
         first, second = make(name), make(name)
-        for a, b in islice(zip(first, second, strict=True), 20):
+        for a, b in zip(first, second, strict=True):
             assert a.dtype == np.int64
             assert a.shape == (first.batch_size,)
             np.testing.assert_array_equal(a, b)
@@ -64,20 +77,53 @@ class TestEverySampler:
         sampler.seed = 6
         assert [sampler.batch(t).tolist() for t in range(5)] != before
 
-    def test_state_goes_through_json_and_back(self, name: str) -> None:
+    def test_an_iteration_is_an_epoch_and_the_next_one_is_the_next(self, name: str) -> None:
         sampler = make(name)
-        _ = [next(sampler) for _ in range(2 * sampler.steps_per_epoch + 3)]
+        n = sampler.steps_per_epoch
+        assert len(sampler) == n > 1
+        for epoch in range(3):
+            assert listed(sampler) == [sampler.batch(t).tolist() for t in range(epoch * n, (epoch + 1) * n)]
+        _ = next(iter(sampler))  # left early
+        assert listed(sampler) == [sampler.batch(t).tolist() for t in range(4 * n, 5 * n)]
+        iter(sampler)  # never used
+        assert listed(sampler)[0] == sampler.batch(5 * n).tolist()
+        for epoch in (7, 7, 0, 1):
+            sampler.set_epoch(epoch)
+            assert listed(sampler)[0] == sampler.batch(epoch * n).tolist()
+        with pytest.raises(ValueError, match="epoch must be a whole number >= 0, got -1"):
+            sampler.set_epoch(-1)
+
+    def test_a_state_resumes_exactly(self, name: str) -> None:
+        sampler = make(name)
+        n = sampler.steps_per_epoch
+        _ = listed(sampler), listed(sampler)
         state = json.loads(json.dumps(sampler.state_dict()))
-        expected = [next(sampler).tolist() for _ in range(5)]
         restored = make(name)
         restored.load_state_dict(state)
-        assert [next(restored).tolist() for _ in range(5)] == expected
-        ahead = make(name)
-        _ = [next(ahead) for _ in range(7)]  # a loader with workers takes batches ahead of their use
-        restored.load_state_dict(ahead.state_dict(step=3))
-        np.testing.assert_array_equal(next(restored), make(name).batch(3))
+        assert listed(restored) == listed(sampler) == [sampler.batch(t).tolist() for t in range(2 * n, 3 * n)]
+        for choose_epoch in (False, True):  # within an epoch
+            restored.load_state_dict(make(name).state_dict(step=n + 1))
+            if choose_epoch:
+                restored.set_epoch(1)
+            assert listed(restored) == [sampler.batch(t).tolist() for t in range(n + 1, 2 * n)]
+            assert listed(restored) == [sampler.batch(t).tolist() for t in range(2 * n, 3 * n)]
+        restored.load_state_dict(make(name).state_dict(step=n))  # at its end: there is no empty epoch
+        assert len(listed(restored)) == n
         with pytest.raises(ValueError, match="step must be a whole number >= 0, got -1"):
             restored.load_state_dict({key: value for key, value in state.items() if key != "step"})
+
+    @pytest.mark.parametrize("stop", [None, 1])
+    def test_a_loader_has_the_same_batches_for_any_number_of_workers(self, name: str, stop: int | None) -> None:
+        found = []
+        for options in ({}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}):
+            sampler = make(name)
+            sampler.load_state_dict(sampler.state_dict(step=1))
+            loader: DataLoader[int] = DataLoader(Numbers(), batch_sampler=sampler, **options)  # type: ignore[arg-type]
+            found.append([batch.tolist() for _ in range(3) for batch in islice(loader, stop)])
+        n, sampler = len(sampler), make(name)
+        epochs = [range(1, n), range(n, 2 * n), range(2 * n, 3 * n)]
+        expected = [sampler.batch(t).tolist() for epoch in epochs for t in list(epoch)[:stop]]
+        assert found == [expected] * 3
 
     def test_state_of_other_batches_is_refused(self, name: str) -> None:
         state = make(name).state_dict()
@@ -87,12 +133,12 @@ class TestEverySampler:
 
     def test_ranks_together_see_the_batches_of_one_process(self, name: str) -> None:
         whole, parts = make(name), [make(name, rank=rank, world_size=2) for rank in range(2)]
-        for _ in range(7):
-            np.testing.assert_array_equal(np.concatenate([next(part) for part in parts]), next(whole))
-        state = parts[1].state_dict()  # and a run may go on with another number of ranks
+        for _ in range(2):
+            for first, second, both in zip(*parts, whole, strict=True):
+                np.testing.assert_array_equal(np.concatenate((first, second)), both)
         alone = make(name)
-        alone.load_state_dict(state)
-        np.testing.assert_array_equal(next(alone), next(whole))
+        alone.load_state_dict(parts[1].state_dict(step=5))  # a run may resume with another number of ranks
+        np.testing.assert_array_equal(next(iter(alone)), whole.batch(5))
 
     def test_bad_ranks(self, name: str) -> None:
         with pytest.raises(ValueError, match="rank must be less than world_size, got rank 2 of 2"):

@@ -1,9 +1,12 @@
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from liftedstruct import contrastive_loss, lifted_struct_loss, loss_microscope, structured_hinge_loss, triplet_loss
-from liftedstruct.checks import as_classes, pick
+from liftedstruct.checks import as_classes, as_number, as_plain, check_count, pick
 from liftedstruct.losses import LOSSES
 
 ALL = [contrastive_loss, lifted_struct_loss, loss_microscope, structured_hinge_loss, triplet_loss]
@@ -35,7 +38,6 @@ INFINITE[2, 0] = -torch.inf
             r"embeddings must have squares that fit float32, got values up to .*e\+30\. Scale them down, or pass float64",
         ),
         (X, Y.float(), r"labels must be integers or strings, got float32\. Convert whole numbers with \.long\(\)\."),
-        (X, Y.bool(), r"labels must be integers or strings, got bool"),
         (
             X,
             Y.numpy().astype(float),
@@ -43,7 +45,7 @@ INFINITE[2, 0] = -torch.inf
         ),
         (X, [0.0, 0.0, 1.0, 1.0, 1.0, 0.0], r"labels must be all integers or all strings, got float"),
         (X, [1, "1", 1, "1", 1, "1"], r"labels must be all integers or all strings, got int and str"),
-        (X, [True, True, 0, 0, 0, 1], r"labels must be all integers or all strings, got bool"),
+        (X, [True, True, 0, 0, 0, 1], r"labels must be all integers or all strings, got bool and int"),
         (X, [[0], [0, 1], [1], [1], [1], [0]], r"labels must be all integers or all strings, got list"),
         (X, np.array([b"a", b"a", b"b", b"b", b"b", b"a"]), r"labels must be integers or strings, got \|S1"),
         (X.numpy().astype(np.longdouble), Y, r"embeddings must be of a float type, got (longdouble|float128)"),
@@ -111,3 +113,29 @@ def test_classes_are_exact_beyond_floats_and_64_bits() -> None:
         classes, names = as_classes(labels)
         assert classes.tolist() == [0, 1]
         assert len(names) == 2
+
+
+@pytest.mark.parametrize("function", ALL)
+def test_booleans_are_two_classes(function) -> None:  # type: ignore[no-untyped-def]
+    expected = str(function(X, Y))
+    for labels in (Y.bool(), Y.bool().numpy(), Y.bool().tolist(), Y.bool().numpy().astype(object)):
+        assert str(function(X, labels)) == expected
+        assert as_classes(labels)[1].tolist() == [False, True]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    whole: tuple[Any, ...] = (np.int8(2), np.uint64(2), np.array(2))
+    for count in whole:
+        assert type(as_plain(count)) is type(check_count("n", count)) is int
+    for value in (np.float16(2), np.float64(2), np.array(2.0), np.int64(2), 2, 2.0):
+        assert type(as_number(value)) is float
+        assert as_number(value) == 2
+    assert as_number(10**400) == -as_number(-(10**400)) == math.inf
+    for other in (True, np.True_, "2", np.str_("2"), None, 2j, np.complex64(2), np.ones(1), torch.tensor(2.0)):
+        assert math.isnan(as_number(other))
+    others: tuple[Any, ...] = (True, np.True_, 2.0, np.float64(2), "2", np.ones(1, int))
+    for count in others:
+        with pytest.raises(ValueError, match="n must be a whole number >= 1, got"):
+            check_count("n", count)
+    text, flag = as_plain(np.str_("a")), as_plain(np.True_)
+    assert (type(text), text, type(flag), flag) == (str, "a", bool, True)

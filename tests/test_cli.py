@@ -1,10 +1,12 @@
 import json
+import os
 import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,8 +39,11 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     labels = np.arange(120) // 6
     X = rng.normal(size=(20, 8))[labels] + 0.3 * rng.normal(size=(120, 8))
-    np.savez(folder / "embeddings.npz", embeddings=X, labels=labels, protocol=json.dumps({"trunk": "none at all"}))
-    np.savez(folder / "worse.npz", embeddings=X + rng.normal(size=X.shape), labels=labels)
+    paths = [f"{i}.jpg" for i in range(120)]
+    np.savez(folder / "embeddings.npz", embeddings=X, labels=labels, paths=paths, protocol=json.dumps({"trunk": "none at all"}))
+    np.savez(folder / "worse.npz", embeddings=X + rng.normal(size=X.shape), labels=labels, paths=paths)
+    np.savez(folder / "others.npz", embeddings=X, labels=labels, paths=[f"other/{path}" for path in paths])
+    np.savez(folder / "nameless.npz", embeddings=X, labels=labels)
     assert main(["products", "--out", str(folder / "photos"), "--classes", "20", "--images", "4", "--size", "48"]) == 0
     assert main(["prepare", str(folder / "photos"), "--out", str(folder / "prepared"), "--fit", "letterbox"]) == 0
     assert main(["train", str(folder / "prepared"), "--out", str(folder / "run"), *TINY]) == 0
@@ -207,7 +212,7 @@ def test_evaluate_compares(workplace: Path, tmp_path: Path, capsys: pytest.Captu
     assert main([*command, "--compare", str(workplace / "worse.npz"), "--out", str(tmp_path / "scores.json")]) == 0
     printed = capsys.readouterr().out
     assert "embeddings is ahead" in printed
-    assert printed.endswith("paired over 20 classes of 120 images\n")
+    assert "paired over 20 classes of 120 images\n" in printed
     assert main([*command, "--compare", str(tmp_path / "scores.json")]) == 0
     assert "no difference shown" in capsys.readouterr().out
 
@@ -223,8 +228,10 @@ def test_evaluate_goes_wrong_in_one_line(workplace: Path, tmp_path: Path, capsys
         ([file, "--out", str(tmp_path / "nowhere" / "scores.json")], "--out must be a file in a folder that exists"),
         ([file, "--out", str(tmp_path)], "--out must be a file in a folder that exists"),
         ([file, "--compare", str(tmp_path / "none.npz")], "--compare must be a file or a run, there is none at"),
+        ([file, "--compare", str(workplace / "others.npz")], "must be of the same images in the same order, "),
+        ([file, "--compare", str(workplace / "nameless.npz")], "must say which images they are of, "),
         ([str(tmp_path / "scores.json")], "embeddings must be in a .npz or .npy file"),
-        ([str(tmp_path / "objects.npz")], "must hold arrays of numbers or text, got Python objects."),
+        ([str(tmp_path / "objects.npz")], "must hold arrays of numbers or text, got: 'labels' holds Python objects."),
         ([str(tmp_path / "none.npz")], "No such file"),
         ([str(tmp_path)], f"must hold embeddings.npz, there is none. Write it with: liftedstruct embed {tmp_path} DATA"),
     ):
@@ -296,17 +303,17 @@ def test_train_embed_evaluate(workplace: Path, tmp_path: Path, capsys: pytest.Ca
     assert main(["train", prepared, "--out", str(tmp_path / "other"), "--loss", "lifted"]) == 1
     assert "Did you mean 'lifted_struct'?" in capsys.readouterr().err
     assert main(["embed", str(workplace / "run"), prepared, "--out", out]) == 0
-    assert "40 embeddings of 8 numbers" in capsys.readouterr().out
+    assert "40 embeddings of 8 dimensions" in capsys.readouterr().out
     assert (
         main(["embed", str(workplace / "run"), prepared, "--out", str(tmp_path / "pooled.npz"), "--dim", "0", "--part", "all"])
         == 0
     )
-    assert "80 embeddings of 128 numbers" in capsys.readouterr().out
+    assert "80 embeddings of 128 dimensions" in capsys.readouterr().out
     assert main(["embed", str(workplace / "run"), prepared, "--out", out, "--dim", "7"]) == 1
     assert "--dim must be 0 or that of the embedder, 8, got 7" in capsys.readouterr().err
     assert main(["embed", "smal", prepared, "--out", out]) == 1
     assert "Did you mean 'small'?" in capsys.readouterr().err
-    before = count_readings(workplace / "prepared") or 0
+    before = count_readings(workplace / "prepared", PackedImages(workplace / "prepared").checksum) or 0
     assert main(["evaluate", out, "--clustering", "none"]) == 0
     assert f"{before + 1} so far, this one included" in capsys.readouterr().out
     assert len((workplace / "prepared" / "test-readings.jsonl").read_text().splitlines()) == before + 1
@@ -420,3 +427,123 @@ def test_a_figure_s_file(workplace: Path, tmp_path: Path, capsys: pytest.Capture
     for name, head in (("figure.pdf", b"%PDF"), ("figure.SVG", b"<?xml")):
         assert main(["figure", "networks", "--out", str(tmp_path / name)]) == 0
         assert (tmp_path / name).read_bytes().startswith(head)
+
+
+def test_trained_classes_are_not_scored_as_test_classes(
+    workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One folder, split twice: the second split has classes for the test that the run was trained on."""
+    shutil.copytree(workplace / "photos", tmp_path / "photos")
+    (tmp_path / "photos" / "products.json").unlink()  # which has a split of its own
+    for seed in ("0", "1"):
+        prepare = ["prepare", str(tmp_path / "photos"), "--out", str(tmp_path / seed), "--seed", seed, "--size", "56"]
+        assert main(prepare) == 0
+    run, other = tmp_path / "run", PackedImages(tmp_path / "1")
+    assert main(["train", str(tmp_path / "0"), "--out", str(run), *TINY]) == 0
+    first = PackedImages(tmp_path / "0")
+    names = [
+        {each.class_names[label] for label in each.labels[rows]} for each, rows in ((first, first.train), (other, other.test))
+    ]
+    both = len(names[0] & names[1])
+    assert 0 < both < 10
+    capsys.readouterr()
+    assert main(["embed", str(run), str(tmp_path / "1")]) == 1
+    error = capsys.readouterr().err
+    assert (
+        f"was trained on {4 * both} of 40 images, {both} of 10 classes. Prepare the dataset with the split of the run" in error
+    )
+    assert not (run / "embeddings.npz").exists()
+    assert main(["embed", str(run), str(tmp_path / "1"), "--part", "all"]) == 0
+    assert "training has seen 40 of 80 images, 10 of 20 classes" in capsys.readouterr().err
+    assert main(["evaluate", str(run), "--clustering", "none"]) == 0
+    lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines() if "  " in line)
+    assert lines["seen in training"].strip() == "40 of 80 images, 10 of 20 classes"
+    assert lines["embeddings of"].strip().endswith(f"run, step 3; all images of 1 (checksum {other.checksum[:12]})")
+    assert main(["report", str(run), "--out", str(tmp_path / "report.html")]) == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "(seen in training: 40 of 80 images, 10 of 20 classes)" in page
+    assert f"run, step 3; all images of 1 (checksum {other.checksum[:12]})" in page
+    assert main(["embed", str(run), str(tmp_path / "0")]) == 0
+    assert f"run, step 3; test part of 0 (checksum {first.checksum[:12]})" in capsys.readouterr().out
+
+
+def test_scores_of_an_earlier_step_are_refused(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepared, run = workplace / "prepared", tmp_path / "run"
+    shutil.copytree(workplace / "run", run)
+    assert main(["evaluate", str(run), "--clustering", "none"]) == 0
+    longer = tmp_path / "longer"
+    assert main(["train", str(prepared), "--out", str(longer), *TINY, "--steps", "5"]) == 0
+    shutil.copy(longer / "embedder.safetensors", run / "embedder.safetensors")  # as if it had gone on
+    before = (run / "scores.json").read_bytes()
+    capsys.readouterr()
+    report = ["report", str(run), "--out", str(tmp_path / "report.html")]
+    for command in (["evaluate", str(run)], ["evaluate", str(run / "embeddings.npz")], report):
+        assert main(command) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert "is of another one (of step 3, the run's is of step 5)" in error
+        assert error.endswith(f"Run: liftedstruct embed {run} {prepared}")
+    assert (run / "scores.json").read_bytes() == before
+    assert main(["embed", str(run), str(prepared)]) == 0
+    assert main(["evaluate", str(run), "--clustering", "none"]) == 0
+
+
+def test_out_follows_links_and_writes_to_devices(workplace: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(tmp_path / "target.json")
+    evaluate = ["evaluate", str(workplace / "embeddings.npz"), "--clustering", "none", "--out"]
+    assert main([*evaluate, str(tmp_path / "link.json")]) == 0
+    assert (tmp_path / "link.json").is_symlink()
+    assert Scores.load(tmp_path / "target.json").recall
+    assert main([*evaluate, "/dev/null"]) == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def finished(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own, whose output is buffered as it is for users."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    kept: dict[str, Any] = {"stderr": subprocess.PIPE, "text": True, "check": False, "env": environment}
+    return subprocess.run([sys.executable, "-m", "liftedstruct", *arguments], **kept | options)
+
+
+def test_output_that_cannot_be_written() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = finished("list", "losses", stdout=full)
+    assert (done.returncode, done.stderr) == (1, "liftedstruct list: [Errno 28] No space left on device\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    for arguments, code in ((("list", "losses"), 1), (("--help",), 0)):
+        done = finished(*arguments, stdout=writer)
+        assert (done.returncode, done.stderr) == (code, "")
+    for stderr in (writer, subprocess.DEVNULL):
+        assert finished("bogus", stdout=subprocess.DEVNULL, stderr=stderr).returncode == 2
+    os.close(writer)
+    with Path("/dev/full").open("wb") as full:
+        assert finished("bogus", stdout=subprocess.DEVNULL, stderr=full).returncode == 2
+        assert finished("--debug", "list", "losses", stdout=full).returncode == 1
+
+
+def test_without_docstrings() -> None:
+    done = finished("list", "losses", stdout=subprocess.PIPE, env=os.environ | {"PYTHONOPTIMIZE": "2"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == sorted(LOSSES)
+
+
+def test_null_is_a_value_like_any_other(
+    workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor", str(workplace / "photos"), "--fix", "null"]) == 2
+    assert "a list must be a .csv file, got null. Give it another name." in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["evaluate", str(workplace / "embeddings.npz"), "--n-clusters", "null"])
+    assert "--n-clusters must be a whole number" in capsys.readouterr().err
+    assert main(["evaluate", str(workplace / "embeddings.npz"), "--clustering", "none", "--out", "null"]) == 0
+    assert Scores.load("null").recall
+
+
+def test_untrained_trunks_give_the_same_scores_twice(workplace: Path, tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}.npz" for name in ("one", "two", "other")]
+    for file, seed in zip(files, ([], [], ["--seed", "1"]), strict=True):
+        assert main(["embed", "small", str(workplace / "prepared"), "--out", str(file), "--crop", "48", *seed]) == 0
+    one, two, other = (file.read_bytes() for file in files)
+    assert one == two
+    assert one != other

@@ -162,6 +162,22 @@ def test_classes(folder: Folder) -> None:
     assert "a has 112 images, 50 times the middle" in text
 
 
+def test_class_names_across_the_split(folder: Folder, tmp_path: Path) -> None:
+    for number, name in enumerate(["A", "C", " c"]):
+        folder.add(f"{name}/1.png", photo(60 + number))
+    check_up = folder.examine()  # A and a are both trained on
+    finding = check_up.findings[0]
+    assert (finding.kind, finding.severity) == ("class names across the split", "serious")
+    assert finding.message == (
+        "1 group of names that differ only in case, blanks or Unicode form, such as "
+        "' c' (train), 'C' (train), 'c' (test); merge or rename them"
+    )
+    assert [folder.paths[i] for i in finding.images] == ["c/4.png", "c/5.png", "C/1.png", " c/1.png"]
+    assert offenders(folder, check_up) == ["C/1.png", " c/1.png"]  # the test classes stay
+    left = write_fixed_list(folder.image_set(), check_up, tmp_path / "fixed.csv")
+    assert not examine(left, progress=False).serious
+
+
 def test_warnings_of_the_reader_are_passed_on(folder: Folder) -> None:
     check_up = examine(folder.image_set(("3 of 11,788 images are missing",)), progress=False)
     assert "3 of 11,788 images are missing" in str(check_up)

@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 import warnings
+from itertools import chain, islice, repeat
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -269,7 +270,7 @@ def test_lightning_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     module, training, validation = example.make_data()
     optimizer = module.configure_optimizers()
     recalls = []
-    for _, batch in zip(range(121), training, strict=False):
+    for batch in islice(chain.from_iterable(repeat(training)), 121):  # epochs of three batches
         if module.global_step in (0, 120):
             with torch.no_grad():
                 for number, seen in enumerate(validation):
@@ -288,5 +289,5 @@ def test_lightning_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     module.on_save_checkpoint(checkpoint)
     again, _, _ = example.make_data()
     again.on_load_checkpoint(checkpoint)
-    assert again.batches.step == 121
-    assert next(again.batches).tolist() == module.batches.batch(121).tolist()
+    left = [rows.tolist() for rows in again.batches]
+    assert left == [module.batches.batch(t).tolist() for t in (121, 122)]

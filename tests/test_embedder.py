@@ -12,7 +12,17 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from liftedstruct.embedder import EMBEDDER, Embedder, Embeddings, embed, open_embedder
+from liftedstruct.embedder import (
+    EMBEDDER,
+    EMBEDDINGS,
+    Embedder,
+    Embeddings,
+    Seen,
+    TrainedOn,
+    check_current,
+    embed,
+    open_embedder,
+)
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.images.sources import FolderSource
 from liftedstruct.packed import PackedImages, prepare
@@ -134,9 +144,6 @@ def test_the_pool_is_kept(pool: str, tmp_path: Path, packed: PackedImages) -> No
     result = embed(embedder, packed, range(5))
     assert result.protocol["pool"] == pool
     np.testing.assert_allclose(result.embeddings, pooled.detach().numpy(), rtol=1e-4, atol=1e-5)
-    rewrite(file, pool=None)
-    assert Embedder.load(file).trunk.pool == "average"  # a file of before there was a choice
-    assert Embedder.load(file)(pixels).equal(average)
     rewrite(file, pool="mean")
     with pytest.raises(ValueError, match=r"pool must be one of average, both, max, got 'mean'"):
         Embedder.load(file)
@@ -147,7 +154,7 @@ def test_files_that_are_no_embedder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"an embedder must be a file, there is none at .*\. Train one, or check the path"):
         Embedder.load(tmp_path)
     file.write_bytes(b"something else")
-    with pytest.raises(ValueError, match=r"must be an embedder, it cannot be read: [^\n]*\. Save it anew"):
+    with pytest.raises(ValueError, match=r"must be an embedder, it cannot be read: [^\n]*\. Save it again"):
         Embedder.load(file)
     for metadata in (None, {"liftedstruct": "[]"}, {"other": "x"}):
         save_file({"a": torch.ones(1)}, file, metadata)
@@ -173,8 +180,8 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
     rewrite(file, trunk="smal")
     with pytest.raises(ValueError, match="Did you mean 'small'"):
         Embedder.load(file)
-    rewrite(file, version=2)
-    with pytest.raises(ValueError, match=r"must be of version 1, got 2"):
+    rewrite(file, version=3)
+    with pytest.raises(ValueError, match=r"must be of version 2, got 3"):
         Embedder.load(file)
 
 
@@ -216,6 +223,8 @@ def test_part_and_protocol(packed: PackedImages, part: str) -> None:
     assert embed(make(), packed, [*rows, packed.test[0], packed.train[0]]).part == "all"
     assert result.data == str(packed.folder)
     assert result.protocol == {
+        "embeddings of": f"small, no training recorded; {part} part of {packed.folder.name} (checksum {packed.checksum[:12]})",
+        "embedder SHA-256": make().short_sha(),
         "trunk": "small",
         "form": "",
         "weights": "random weights",
@@ -234,16 +243,16 @@ def test_embeddings_on_disk(tmp_path: Path, packed: PackedImages) -> None:
     file = tmp_path / "embeddings.npz"
     result = embed(make(), packed, packed.test, out=file)
     again = Embeddings.load(file)
-    for name in ("embeddings", "labels", "rows"):
+    for name in ("embeddings", "labels", "rows", "contents"):
         assert np.array_equal(getattr(again, name), getattr(result, name))
         assert getattr(again, name).dtype == getattr(result, name).dtype
-    for name in ("class_names", "paths", "part", "data", "protocol"):
+    for name in ("class_names", "paths", "seen", "part", "data", "protocol"):
         assert getattr(again, name) == getattr(result, name)
     everything = replace(result, paths=packed.paths, embeddings=np.zeros((N, 2), np.float32))
     assert Embeddings.load(everything.save(tmp_path / "all.npz")).paths == packed.paths  # odd characters and all
     assert again.save(tmp_path / "again.npz").read_bytes() == file.read_bytes()
     with np.load(file, allow_pickle=False) as arrays:
-        assert sorted(arrays) == sorted(["embeddings", "labels", "class_names", "paths", "rows", "part", "data", "protocol"])
+        assert sorted(arrays) == sorted(Embeddings.__dataclass_fields__)
         assert arrays["protocol"].shape == ()
 
 
@@ -254,7 +263,7 @@ def test_files_that_are_no_embeddings(tmp_path: Path) -> None:
     contents: list[dict[str, Any]] = [{"embeddings": np.ones((2, 2))}, {"embeddings": np.array([None])}]
     for content in contents:
         np.savez(file, **content)
-        with pytest.raises(ValueError, match=r"must be an \.npz file of embed, got: .*Write it with liftedstruct embed"):
+        with pytest.raises(ValueError, match=r"must be an \.npz file of embed, got: .*Write it again with liftedstruct embed"):
             Embeddings.load(file)
     for damaged in (b"", b"PK\x03\x04 something"):
         file.write_bytes(damaged)
@@ -275,7 +284,7 @@ def test_bad_input_is_refused_before_any_work(tmp_path: Path, packed: PackedImag
         ({"rows": [0.5]}, r"indices must be a list of integers"),
         ({"rows": []}, r"rows must be at least one image, got none of"),
         ({"batch_size": 0}, r"batch_size must be a whole number >= 1, got 0"),
-        ({"out": tmp_path / "no" / "file.npz"}, r"out must be a file in a folder that is there, got .*Make the folder first"),
+        ({"out": tmp_path / "no" / "file.npz"}, r"out must be a file in a folder that exists, got .*"),
     ]
     for options, message in wrong:
         with pytest.raises(ValueError, match=message):
@@ -311,3 +320,152 @@ def test_open_embedder_takes_a_run_a_file_or_a_trunk(
     for gone in ("runs/gone", "gone/", "gone.safetensors"):
         with pytest.raises(ValueError, match="an embedder must be a file, there is none at"):
             open_embedder(gone)
+
+
+def test_a_small_file_does_not_make_a_large_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = make().save(tmp_path / EMBEDDER)
+    rewrite(file, dim=1_000_000)
+    drawn: list[int] = []
+
+    def count(tensor: torch.Tensor, *_: float) -> torch.Tensor:
+        drawn.append(tensor.numel())
+        return tensor
+
+    monkeypatch.setattr(nn.init, "uniform_", count)
+    with pytest.raises(ValueError, match=r"linear\.weight must be \(1000000, 128\), got"):
+        Embedder.load(file)
+    assert max(drawn, default=0) < 1_000_000
+
+
+def test_untrained_trunks_are_seeded(packed: PackedImages) -> None:
+    state = torch.get_rng_state()
+    one, two, other = (embed(open_embedder("small", seed=seed), packed, packed.test, crop=32) for seed in (0, 0, 1))
+    assert np.array_equal(one.embeddings, two.embeddings)
+    assert not np.allclose(one.embeddings, other.embeddings)
+    assert one.protocol["weights"] == "random weights, seed 0"
+    assert torch.get_rng_state().equal(state)
+
+
+def split_again(packed: PackedImages, folder: Path, test: list[int], names: tuple[str, ...] | None = None) -> PackedImages:
+    """The same files with another split of the classes, and perhaps other names."""
+    images = ImageSet("noise", packed.folder.parent, FolderSource(packed.folder.parent), packed.paths, packed.labels,
+                      names or packed.class_names, np.array(test), super_classes=())  # fmt: skip
+    return prepare(images, folder, size=24, progress=False)
+
+
+def test_what_training_has_seen_is_told_by_the_files(packed: PackedImages, tmp_path: Path) -> None:
+    """By their bytes, whatever size they were prepared at, and by names of classes where no file is the same."""
+    trained_on = TrainedOn.of(packed, packed.train, packed.validation, 7)  # classes a and b, of 5 images each
+    assert trained_on.class_names == ("a", "b")
+    assert trained_on.seen(packed, packed.test) == Seen(0, len(packed.test), 0, 2, 0, 0)
+    assert trained_on.seen(packed, packed.train) == Seen(10, 10, 2, 2, 0, 0)
+    other = split_again(packed, tmp_path / "other", [1, 4])
+    assert trained_on.seen(other, other.test) == Seen(5, 9, 1, 2, 0, 0)
+    renamed = split_again(packed, tmp_path / "renamed", [1, 4], tuple("vwxyz"))
+    assert trained_on.seen(renamed, renamed.test) == Seen(5, 9, 1, 2, 0, 0)
+    files = tmp_path / "files"
+    files.mkdir()
+    for path in packed.paths:
+        with Image.open(packed.folder.parent / path) as image:
+            image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(files / path)
+    images = ImageSet("noise", files, FolderSource(files), packed.paths, packed.labels, packed.class_names, np.array([1, 4]))
+    mirrored = prepare(images, tmp_path / "mirrored", size=24, progress=False)
+    assert trained_on.seen(mirrored, mirrored.test) == Seen(0, 9, 0, 2, 1, 0)
+    assert (
+        str(Seen(0, 9, 0, 2, 1, 0)) == "none of 9 images, none of 2 classes; 1 classes only share a name with a training class"
+    )
+
+
+def test_trained_classes_are_no_test_classes(packed: PackedImages, tmp_path: Path) -> None:
+    embedder = make()
+    embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 7)
+    embedder = Embedder.load(embedder.save(tmp_path / "run.safetensors"))
+    assert embed(embedder, packed, packed.test).seen == Seen(0, 8, 0, 2, 0, 0)
+    other = split_again(packed, tmp_path / "other", [1, 4])
+    for each in (embedder, open_embedder(tmp_path / "run.safetensors", pooled=True)):
+        with pytest.raises(ValueError, match=r"the test classes of .*other must be unseen, .*") as caught:
+            embed(each, other, other.test, crop=24)
+        assert "was trained on 5 of 9 images, 1 of 2 classes. Prepare" in str(caught.value)
+    everything = embed(embedder, other, crop=24)
+    assert everything.seen == Seen(10, N, 2, 5, 0, 5)
+    assert everything.protocol["seen in training"] == f"10 of {N} images, 2 of 5 classes; 5 images were validation images"
+    assert everything.protocol["embeddings of"].endswith(f"step 7; all images of other (checksum {other.checksum[:12]})")
+
+
+def test_embeddings_of_another_embedder_are_stale(packed: PackedImages, tmp_path: Path) -> None:
+    embedder, file = make(), tmp_path / EMBEDDINGS
+    embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 12)
+    embedder.save(tmp_path)
+    found = embed(Embedder.load(tmp_path), packed, packed.test, out=file)
+    check_current(file, found.protocol)
+    embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 60)  # the same weights, later
+    embedder.save(tmp_path)
+    with pytest.raises(ValueError, match=r"\(of step 12, the run's is of step 60\)\. Run: liftedstruct embed .* prepared$"):
+        check_current(file, found.protocol, "prepared")
+    check_current(tmp_path / "elsewhere.npz", found.protocol)  # a file by itself is of no run
+    with pytest.raises(ValueError, match=r"Run: liftedstruct embed .* 'the data' --part all$"):
+        check_current(tmp_path / "scores.json", found.protocol, "the data", "all")
+    half = Embedder.load(tmp_path).half().save(tmp_path)  # what is read of it is what counts, not its bytes
+    found = embed(Embedder.load(half), packed, packed.test)
+    check_current(file, found.protocol)
+    make(8).save(tmp_path)
+    with pytest.raises(ValueError, match=r"\(of step 60, the run's is of step unknown\)"):
+        check_current(file, found.protocol)
+    (tmp_path / EMBEDDER).unlink()
+    check_current(file, found.protocol)
+
+
+def test_the_record_of_the_training_is_part_of_the_file(packed: PackedImages, tmp_path: Path) -> None:
+    embedder = make()
+    embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 7)
+    file = embedder.save(tmp_path)
+    again = Embedder.load(file)
+    assert again.trained_on
+    assert (again.trained_on.step, again.trained_on.checksum, again.trained_on.class_names) == (7, packed.checksum, ("a", "b"))
+    assert np.array_equal(again.trained_on.images, np.sort(packed.contents[packed.train]))
+    assert again.save(tmp_path / "again").read_bytes() == file.read_bytes()
+    assert make().load(make().save(tmp_path / "bare")).trained_on is None
+    rewrite(file, class_names=None)
+    with pytest.raises(ValueError, match=r"must be as Embedder\.save wrote it, its 'class_names' is None"):
+        Embedder.load(file)
+
+
+def test_the_record_is_no_view_of_the_file(packed: PackedImages, tmp_path: Path) -> None:
+    embedder = make()
+    embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 7)
+    file = embedder.save(tmp_path)
+    again = Embedder.load(file)
+    with file.open("r+b") as stream:  # in place, as cp does
+        stream.write(b"\0" * file.stat().st_size)
+    assert again.trained_on
+    assert again.trained_on.seen(packed, packed.train).images == 10
+
+
+def test_validation_images_are_counted_apart(packed: PackedImages) -> None:
+    seen = TrainedOn.of(packed, packed.train, packed.validation, 7).seen(packed, packed.validation)
+    n = len(packed.validation)
+    assert seen == Seen(0, n, 0, 1, 0, n)
+    assert str(seen) == f"none of {n} images, none of 1 classes; {n} images were validation images"
+    assert seen.any
+
+
+@pytest.mark.parametrize(
+    "changes", [{"step": "abc"}, {"class_names": 5}, {"trunk": [1]}, {"pool": None}, {"normalize": 3}, {"dim": "8"}]
+)
+def test_metadata_of_another_type(changes: dict[str, Any], packed: PackedImages, tmp_path: Path) -> None:
+    embedder = make()
+    embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 7)
+    rewrite(embedder.save(tmp_path / EMBEDDER), **changes)
+    with pytest.raises(ValueError, match=r"must be as Embedder\.save wrote it, its '\w+' is .* Save it again"):
+        Embedder.load(tmp_path)
+
+
+def test_damaged_embeddings(packed: PackedImages, tmp_path: Path) -> None:
+    file = tmp_path / "test.npz"
+    embed(make(), packed, packed.test, out=file)
+    with np.load(file) as arrays:
+        whole = dict(arrays)
+    for name, value in {"contents": 3.0, "seen": [np.inf] * 6, "class_names": [1, 2], "protocol": "[" * 100_000}.items():
+        np.savez(file, **whole | {name: np.array(value)})
+        with pytest.raises(ValueError, match=r"must be an \.npz file of embed, got: .* Write it again with liftedstruct embed"):
+            Embeddings.load(file)

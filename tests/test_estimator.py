@@ -118,6 +118,17 @@ def test_labels_of_any_kind() -> None:
         np.testing.assert_array_equal(each, made[0])
 
 
+def test_booleans_are_two_classes(images: NDArray[np.uint8]) -> None:
+    X, y = noisy(12)
+    for labels in (y > 5, (y > 5).tolist()):
+        embedding = LiftedEmbedding(dim=4, steps=5, lr=0.01).fit(X, labels)
+        assert embedding.classes_.tolist() == [False, True]
+        np.testing.assert_array_equal(
+            embedding.transform(X), LiftedEmbedding(dim=4, steps=5, lr=0.01).fit(X, y // 6).transform(X)
+        )
+    assert LiftedEmbedding(**SMALL | {"steps": 1}).fit(images, Y > 5).classes_.tolist() == [False, True]
+
+
 @pytest.mark.parametrize("loss", ["lifted_struct", "contrastive", "triplet"])
 def test_classes_of_one_image(loss: str) -> None:
     X, _ = noisy(2)
@@ -158,6 +169,20 @@ def test_pipeline_and_search_over_groups_of_classes() -> None:
     search = GridSearchCV(LiftedEmbedding(dim=8, steps=30), grid, scoring=recall, cv=GroupKFold(2)).fit(X, y, groups=y)
     assert search.best_params_["lr"] == 0.05
     assert search.best_score_ > 0.5  # on classes that were not in training
+
+
+def test_search_over_arrays() -> None:
+    X, y = noisy(12)
+    grid = {
+        "dim": np.array([2, 4]),
+        "lr": np.logspace(-3, -2, 2),
+        "margin": np.array([1.0], np.float32),
+        "loss": np.array(["lifted_struct"]),
+        "settings": [{"head": np.str_("orthogonal"), "weight_decay": np.array(0.1), "self_pairs": np.False_}],
+    }
+    embedding = LiftedEmbedding(steps=np.int64(3))  # type: ignore[arg-type]
+    search = GridSearchCV(embedding, grid, scoring=lambda *_: 1.0, cv=GroupKFold(2), error_score="raise")
+    assert len(search.fit(X, y, groups=y).cv_results_["params"]) == 4
 
 
 def test_clone_set_params_and_joblib(tmp_path: Path) -> None:
@@ -221,7 +246,6 @@ def test_bad_labels(images: NDArray[np.uint8]) -> None:
         (np.arange(48), r"got 0 of 48 classes"),
         ([0] * 20 + list(range(1, 29)), r"got 1 of 29 classes"),
         (y + 0.5, r"labels must be integers or strings, got float64"),
-        (y > 1, r"labels must be integers or strings, got bool"),
     ):
         with pytest.raises(ValueError, match=message):
             LiftedEmbedding(steps=1).fit(X, labels)

@@ -1,4 +1,5 @@
 import json
+import shutil
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from liftedstruct.clusters import nmi, pairwise_f1
 from liftedstruct.clusters.agreement import contingency
 from liftedstruct.evaluation import Scores, compare, evaluate, evaluate_file, read_embeddings
+from liftedstruct.evaluation.files import check_comparable, count_readings
 from liftedstruct.evaluation.resampling import (
     bootstrap,
     f1_without_each_class,
@@ -21,7 +23,9 @@ from liftedstruct.evaluation.resampling import (
     weighted_nmi,
     weighted_recall,
 )
+from liftedstruct.images import ArraySource, ImageSet
 from liftedstruct.neighbours import recall_at_k
+from liftedstruct.packed import PackedImages, prepare
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -242,7 +246,7 @@ def test_saved_and_loaded(scores: Scores, tmp_path: Path) -> None:
     ("change", "text"),
     [
         ({"format": "another"}, "must be a file of scores, got something else or a damaged one"),
-        ({"version": 2}, r"must be of version 1, got 2\. Read it with a newer liftedstruct\."),
+        ({"version": 1}, r"must be of version 2, got 1\. Evaluate again\."),
         ({"ranks": [1, 2]}, "must be a file of scores"),
         ({"ranks": 3}, "must be a file of scores"),
         ({"ranks": [0.5]}, "must be a file of scores"),
@@ -406,12 +410,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (
             "objects.npz",
             None,
-            r"must hold arrays of numbers or text, got Python objects\. Save text with np\.array\(labels, dtype",
+            r"must hold arrays of numbers or text, got: 'labels' holds Python objects\. Save text with np\.array\(labels",
         ),
         ("words.npz", None, r"protocol in .*words\.npz must be a JSON object as text, got 'EfficientNet'"),
         ("text.npz", None, r"text\.npz must hold arrays of numbers or text, got"),
-        ("cut.npz", None, r"must hold arrays of numbers or text, got something else"),
-        ("empty.npy", None, r"must hold arrays of numbers or text, got something else"),
+        ("cut.npz", None, r"must hold arrays of numbers or text, got: "),
+        ("empty.npy", None, r"must hold arrays of numbers or text, got: "),
         ("alone.npy", "latin.txt", r"labels must be in a \.npy file or in a text file of UTF-8, got .*latin\.txt"),
         ("alone.npy", "empty.npy", r"empty\.npy must hold arrays"),
     ):
@@ -424,20 +428,89 @@ def test_reading_the_test_classes_is_noted_beside_the_data(tmp_path: Path) -> No
     rng = np.random.default_rng(0)
     labels = np.arange(40) // 4
     arrays: dict[str, Any] = {"embeddings": rng.normal(size=(10, 3))[labels] + 0.1 * rng.normal(size=(40, 3)), "labels": labels}
-    data = tmp_path / "prepared"
-    data.mkdir()
+    data = prepared(tmp_path)
+    arrays["protocol"] = json.dumps({"checksum": data.checksum})
     for name, part in (("train", "train"), ("test", "test")):
-        np.savez(tmp_path / f"{name}.npz", part=np.array(part), data=np.array(str(data)), **arrays)
+        np.savez(tmp_path / f"{name}.npz", part=np.array(part), data=np.array(str(data.folder)), **arrays)
+    log = data.folder / "test-readings.jsonl"
     assert "readings of the test classes" not in evaluate_file(tmp_path / "train.npz", clustering=None).protocol
-    assert not (data / "test-readings.jsonl").exists()
+    assert not log.exists()
     for count in (1, 2):
         scores = evaluate_file(tmp_path / "test.npz", clustering=None)
         assert scores.protocol["readings of the test classes"] == f"{count} so far, this one included"
-    lines = [json.loads(line) for line in (data / "test-readings.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(lines) == 2
     assert lines[1]["scores"]["Recall@1"] == scores.recall[1].value
     assert lines[1]["protocol"]["images"] == "40"
-    (data / "test-readings.jsonl").unlink()
-    data.rmdir()
+    log.write_bytes(log.read_bytes()[:-20])  # a kill cut the last line off
+    again = evaluate_file(tmp_path / "test.npz", clustering=None)
+    assert again.protocol["readings of the test classes"] == "3 so far, this one included"
+    assert json.loads(log.read_text().splitlines()[2])["scores"] == lines[1]["scores"]
+    assert count_readings(data.folder, data.checksum) == 3
+    shutil.rmtree(data.folder)
     gone = evaluate_file(tmp_path / "test.npz", clustering=None)
     assert "not noted" in gone.protocol["readings of the test classes"]
+    assert count_readings(data.folder, data.checksum) is None
+
+
+def prepared(folder: Path) -> PackedImages:
+    images = ImageSet(
+        *("noise", folder, ArraySource(np.zeros((4, 8, 8, 3), np.uint8)), tuple("0123"), np.arange(4) // 2, ("a", "b")),
+        test_classes=np.array([1]),
+    )
+    return prepare(images, folder / "prepared", size=8, progress=False)
+
+
+def test_a_file_of_others_does_not_choose_where_readings_are_written(tmp_path: Path) -> None:
+    data, anywhere = prepared(tmp_path), tmp_path / "anywhere"
+    anywhere.mkdir()
+    arrays: dict[str, Any] = {"embeddings": np.eye(4), "labels": [0, 0, 1, 1], "part": "test"}
+    for folder, checksum in ((anywhere, data.checksum), (data.folder, "0" * 64), (data.folder, None)):
+        protocol = json.dumps({"checksum": checksum} if checksum else {})
+        np.savez(tmp_path / "foreign.npz", data=str(folder), protocol=protocol, **arrays)
+        scores = evaluate_file(tmp_path / "foreign.npz", clustering=None)
+        assert scores.protocol["readings of the test classes"].startswith("not noted")
+        assert not (folder / "test-readings.jsonl").exists()
+        assert count_readings(folder, checksum) is (None if folder is anywhere or checksum != data.checksum else 0)
+
+
+def test_scores_of_other_images_are_not_compared() -> None:
+    rng = np.random.default_rng(0)
+    labels, paths = np.arange(40) // 4, [f"{i}.jpg" for i in range(40)]
+    a, b = (evaluate(rng.normal(size=(40, 3)), labels, ids=ids, clustering=None) for ids in (paths, paths))
+    assert compare(a, b).n_images == 40
+    for ids in (paths[::-1], [f"other/{path}" for path in paths], None):
+        with pytest.raises(ValueError, match=r"same images in the same order, got 40 and 40 images whose ids differ"):
+            compare(a, evaluate(rng.normal(size=(40, 3)), labels, ids=ids, clustering=None))
+    with pytest.raises(ValueError, match=r"ids must have shape \(n,\), one for each of the 40 images, got \(3,\)"):
+        evaluate(rng.normal(size=(40, 3)), labels, ids=paths[:3])
+    numbers = evaluate(rng.normal(size=(40, 3)), labels, ids=np.arange(40, dtype=np.uint64), clustering=None)
+    assert numbers.images == evaluate(rng.normal(size=(40, 3)), labels, ids=list(range(40)), clustering=None).images
+
+
+def test_files_are_compared_by_what_both_have(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, labels, paths = rng.normal(size=(8, 3)), np.arange(8) // 2, np.array([f"{i}.jpg" for i in range(8)])
+    contents = np.arange(8, dtype=np.uint64)
+    files: dict[str, dict[str, Any]] = {
+        "run": {"contents": contents, "paths": paths},
+        "moved": {"contents": contents, "paths": np.array([f"there/{path}" for path in paths])},
+        "own": {"paths": paths},
+        "other": {"contents": contents + 1, "paths": paths},
+        "odd": {"paths": np.array("x")},  # no path for each image
+    }
+    for name, ids in files.items():
+        np.savez(tmp_path / f"{name}.npz", embeddings=X, labels=labels, **ids)
+    scores = {name: evaluate_file(tmp_path / f"{name}.npz", clustering=None) for name in files}
+    for one, two, same in (("run", "moved", True), ("run", "own", True), ("own", "moved", False), ("run", "other", False)):
+        assert scores[one].same_images(scores[two]) is same
+        if same:
+            check_comparable(tmp_path / f"{one}.npz", tmp_path / f"{two}.npz")
+        else:
+            with pytest.raises(ValueError, match="must be of the same images"):
+                check_comparable(tmp_path / f"{one}.npz", tmp_path / f"{two}.npz")
+    assert scores["odd"].images == {}
+    with pytest.raises(ValueError, match="must say which images they are of"):
+        check_comparable(tmp_path / "run.npz", tmp_path / "odd.npz")
+    scores["run"].save(tmp_path / "run.json")
+    check_comparable(tmp_path / "own.npz", tmp_path / "run.json")

@@ -14,11 +14,11 @@ SOURCE = Path(liftedstruct.__file__).parent
 
 # A stage imports only from stages above it.
 STAGES = [
-    *("checks", "progress", "atomic", "extras", "memory"),
+    *("checks", "progress", "atomic", "compiled", "extras", "limits", "memory", "arrays"),
     *("images", "products", "decoding", "packed", "doctor"),
     *("batches", "distances", "losses"),
-    *("neighbours", "clusters", "projection", "evaluation"),
-    *("trunks", "embedder", "training", "estimator"),
+    *("neighbours", "clusters", "projection"),
+    *("trunks", "embedder", "evaluation", "training", "estimator"),
     *("figures", "report"),
     *("arguments", "experiments", "cli", "__main__"),
 ]

@@ -1,4 +1,5 @@
 import errno
+import hashlib
 import io
 import itertools
 import json
@@ -21,12 +22,14 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from liftedstruct.atomic import is_temporary
 from liftedstruct.decoding import decode
 from liftedstruct.images import read_images
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.images.sources import FolderSource
 from liftedstruct.packed import PackedImages, prepare, preparing
-from liftedstruct.packed.files import IMAGES, LEFT_OUT, LOCK, META, PART, PROGRESS
+from liftedstruct.packed.files import CONTENTS_PART, IMAGES, LEFT_OUT, LOCK, META, PART, PROGRESS
+from liftedstruct.products import product_images
 
 Bytes = NDArray[np.uint8]
 NAMES = ("space in name.png", "new\nline.png", "grüße 日本 🙂.png", os.fsdecode(b"latin \xe9.png"), "-rf.png", "quote\"'.png")
@@ -110,7 +113,7 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     assert plain.shape == (14, 16, 16, 3)
     for i, path in enumerate(image_set.paths):
         assert (plain[i] == decode(image_set.source, path, 16)).all()
-    assert sorted(content(packed.folder)) == ["images.npy", "labels.npy", "meta.json", "paths.json"]
+    assert sorted(content(packed.folder)) == ["contents.npy", "images.npy", "labels.npy", "meta.json", "paths.json"]
     assert json.loads((packed.folder / META).read_text())["checksum_of"].endswith("of the image files; not their bytes")
     assert "14 of noise at 16 x 16" in repr(packed)
 
@@ -404,7 +407,7 @@ prepare(image_set, {str(folder)!r}, size=16, workers=1, progress=False)
     while done < 10 and time.monotonic() < deadline:
         time.sleep(0.005)
         done = json.loads((folder / PROGRESS).read_text())["processed"] if (folder / PROGRESS).exists() else 0
-    with pytest.raises(ValueError, match=rf"one prepare at a time, process {process.pid} is at it"):
+    with pytest.raises(ValueError, match=rf"one prepare at a time, it is in use by process {process.pid}"):
         pack(image_set, folder)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
@@ -469,7 +472,11 @@ def test_death_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, an
             pack(image_set, folder, force=True)
         else:
             pack(image_set, folder)  # goes on, also where the old set is still there
-        after = {name: data for name, data in content(folder).items() if name not in (PROGRESS, LOCK)}
+        after = {
+            name: data
+            for name, data in content(folder).items()
+            if name not in (PROGRESS, LOCK, CONTENTS_PART) and not is_temporary(name)
+        }
         assert after == content(clean.folder)  # those two stay after a death between the last steps, and mean nothing
         if survived:
             break
@@ -496,7 +503,7 @@ def test_a_failing_force_leaves_the_old_set(images: ImageSet, tmp_path: Path, mo
     with pytest.raises(OSError, match="it goes on from there"):
         pack(stopped, folder, size=8, force=True)
     assert PackedImages(folder).size == 16  # still the old one
-    assert {name: data for name, data in content(folder).items() if name not in (PART, PROGRESS)} == before
+    assert {name: data for name, data in content(folder).items() if name not in (PART, CONTENTS_PART, PROGRESS)} == before
     assert len(pack(images, folder)) == 12  # of which nothing is to be done
     with pytest.raises(ValueError, match="holds a set of other sources or settings: size is 16, not 9"):
         pack(images, folder, size=9)
@@ -509,7 +516,7 @@ def test_a_failing_force_leaves_the_old_set(images: ImageSet, tmp_path: Path, mo
         (bad.root / path).write_bytes(b"")
     with pytest.raises(ValueError, match="at least half of the images must be readable, 9 of 12 are not"):
         pack(bad, folder, force=True)
-    assert sorted(content(folder)) == ["images.npy", "labels.npy", LEFT_OUT, "meta.json", "paths.json"]
+    assert sorted(content(folder)) == ["contents.npy", "images.npy", "labels.npy", LEFT_OUT, "meta.json", "paths.json"]
     assert len(pack(other, folder, size=8)) == 12
 
 
@@ -603,9 +610,9 @@ def test_damage_is_noticed(packed: PackedImages, images: ImageSet, name: str) ->
 def test_other_versions(packed: PackedImages, images: ImageSet) -> None:
     file = packed.folder / META
     file.write_text(json.dumps(json.loads(file.read_text()) | {"version": 99}))
-    with pytest.raises(ValueError, match=r"must be of version 1, got 99\. Make it anew"):
+    with pytest.raises(ValueError, match=r"must be of version 2, got 99\. Make it anew"):
         PackedImages(packed.folder)
-    with pytest.raises(ValueError, match=r"its version is 99, not 1"):
+    with pytest.raises(ValueError, match=r"its version is 99, not 2"):
         pack(images, packed.folder, size=32)
 
 
@@ -884,3 +891,59 @@ def test_all_of_cub(tmp_path: Path) -> None:
     assert packed.left_out + packed.truncated == ()
     assert len(set(packed.labels[packed.train].tolist())) == len(set(packed.labels[packed.test].tolist())) == 100
     assert packed.images[::1000].std(axis=(1, 2, 3)).min() > 5  # pictures, not blanks
+
+
+def test_contents_are_hashes_of_the_files(tmp_path: Path) -> None:
+    image_set = make_set(tmp_path / "images", 6)
+    shutil.copy(image_set.root / "000.png", image_set.root / "003.png")
+    packed, small = pack(image_set, tmp_path / "packed"), pack(image_set, tmp_path / "small", size=8)
+    assert packed.contents.dtype == np.uint64
+    assert packed.contents.tolist() == small.contents.tolist()  # whatever was made of them
+    digests = [hashlib.blake2b((image_set.root / path).read_bytes(), digest_size=8).digest() for path in image_set.paths]
+    assert packed.contents.tolist() == [int.from_bytes(digest, "little") for digest in digests]
+    assert packed.contents[0] == packed.contents[3]
+    assert len(set(packed.contents.tolist())) == 5
+
+
+def test_a_set_that_is_open_while_it_is_replaced(tmp_path: Path) -> None:
+    """What was opened stays as it was, or says that it cannot."""
+    packed = pack(make_set(tmp_path / "images", 6), tmp_path / "packed")
+    early = PackedImages(packed.folder)
+    pixels, sent, _ = packed.images.copy(), pickle.dumps(packed), early.paths
+    pack(make_set(tmp_path / "others", 9), tmp_path / "packed", force=True)
+    assert (packed.images == pixels).all()
+    assert len(early.paths) == 6
+    for use in (lambda: packed.paths, lambda: pickle.loads(sent)):
+        with pytest.raises(ValueError, match=r"must be as it was when it was opened, it was \S+ and is"):
+            use()
+
+
+def test_an_image_that_can_be_read_again_shifts_the_rows(tmp_path: Path) -> None:
+    """The checksum is of names, sizes and times: it does not see which of the files could be read."""
+    image_set = make_set(tmp_path / "images", 6)
+    counted, _ = counting(image_set, **{"001": PermissionError(errno.EACCES, "Permission denied")})
+    packed = pack(counted, tmp_path / "packed")
+    sent = pickle.dumps(packed)
+    assert len(packed) == 5
+    again = pack(image_set, tmp_path / "packed", force=True)
+    assert (len(again), again.checksum) == (6, packed.checksum)
+    for use in (lambda: packed.paths, lambda: pickle.loads(sent)):
+        with pytest.raises(ValueError, match="must be as it was when it was opened"):
+            use()
+
+
+@pytest.mark.parametrize("content", [None, "[]", "{", "5"])
+def test_paths_that_are_damaged(tmp_path: Path, content: str | None) -> None:
+    packed = pack(make_set(tmp_path / "images", 6), tmp_path / "packed")
+    (packed.folder / "paths.json").unlink()
+    if content is not None:
+        (packed.folder / "paths.json").write_text(content)
+    with pytest.raises(
+        ValueError, match=r"paths\.json must (be as prepare left it|name 6 images), got.*Prepare it again, --force"
+    ):
+        _ = packed.paths
+
+
+def test_products_are_the_same_at_any_size(tmp_path: Path) -> None:
+    one, two = (prepare(product_images(4, 2, size), tmp_path / str(size), size=16, progress=False) for size in (16, 24))
+    assert one.contents.tolist() == two.contents.tolist()

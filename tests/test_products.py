@@ -244,7 +244,7 @@ def test_other_records_of_products(tmp_path: Path) -> None:
 
 
 def test_writing_goes_on_after_a_kill_at_its_first_file(tmp_path: Path) -> None:
-    (tmp_path / f".{writing.SETTINGS}.part").write_text("{")
+    (tmp_path / ".liftedstruct-0123abcd-12-0123456789abcdef.tmp").write_text("{")
     assert len(write_products(tmp_path, 2, 1, size=16)) == 2
 
 

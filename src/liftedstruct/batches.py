@@ -3,12 +3,16 @@
 A sampler needs the labels and a seed, and nothing else: batch number t is a function of the two (``sampler.batch(t)``), so
 the state of a sampler is one number, a run goes on exactly where it stopped, and the ranks of a distributed run agree without
 talking to each other. The lifted losses compare all images of a batch, so ranks have to gather their embeddings before the
-loss. Iterating a sampler never ends; ``steps_per_epoch`` says how long an epoch is.
+loss.
 
->>> from itertools import islice
+To iterate over a sampler is one epoch, ``steps_per_epoch`` batches; the next iteration is the next epoch. An endless stream is
+``itertools.chain.from_iterable(itertools.repeat(sampler))``.
+
 >>> labels = ["cup", "cup", "lamp", "lamp", "sofa", "sofa"]
->>> for batch in islice(BalancedBatches(labels, classes=2, images=2, seed=0), 2):
-...     print([labels[i] for i in batch])
+>>> batches = BalancedBatches(labels, classes=2, images=2, seed=0)
+>>> for epoch in range(2):
+...     for batch in batches:
+...         print([labels[i] for i in batch])
 ['sofa', 'sofa', 'cup', 'cup']
 ['sofa', 'sofa', 'cup', 'cup']
 """
@@ -21,7 +25,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from liftedstruct.checks import Labels, as_classes, check_count
+from liftedstruct.checks import Labels, as_classes, as_number, check_count
 
 __all__ = ["BATCHES", "BalancedBatches", "Batches", "MinedBatches", "PairBatches", "TripletBatches"]
 
@@ -29,10 +33,15 @@ Indices = NDArray[np.int64]
 
 
 class Batches(ABC):
-    """What all samplers share: the images sorted by class, the step, its saving and restoring, and the split over ranks."""
+    """What all samplers share: the images sorted by class, the epochs, the state, and the split over ranks.
+
+    Batch t is number t % steps_per_epoch of epoch t // steps_per_epoch. A loader with workers takes batches before they are
+    used, so what an iteration has yielded is not part of the state: the epoch moves when an iteration begins.
+    """
 
     unit: int  # rows that belong together and stay on one rank
     steps_per_epoch: int
+    step: int  # number of the batch that the next iteration begins with
 
     def __init__(self, labels: Labels, batch_size: int, seed: int, rank: int, world_size: int) -> None:
         y, names = as_classes(labels)
@@ -61,23 +70,33 @@ class Batches(ABC):
         """This rank's part of batch number ``step``; the parts in order of rank are the batch of a single process."""
         return np.split(self._whole_batch(step), self.world_size)[self.rank]
 
-    def __iter__(self) -> Iterator[Indices]:
-        return self
+    def __len__(self) -> int:
+        return self.steps_per_epoch
 
-    def __next__(self) -> Indices:
-        self.step += 1
-        return self.batch(self.step - 1)
+    def __iter__(self) -> Iterator[Indices]:
+        # A DataLoader may make two iterators and use one, so nothing may happen before the first batch is asked for.
+        first, self.step = self.step, (self.step // self.steps_per_epoch + 1) * self.steps_per_epoch
+        for step in range(first, self.step):
+            yield self.batch(step)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration; if a restored state is within that epoch, it stays there."""
+        epoch = check_count("epoch", epoch, 0)
+        if epoch != self.step // self.steps_per_epoch:
+            self.step = epoch * self.steps_per_epoch
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """What to save: the step, and enough to notice a restore into other batches. Plain numbers and strings.
 
         Args:
-            step: batches used so far, where that is fewer than were taken: a ``DataLoader`` with workers takes them ahead.
+            step: number of the next batch, epoch * steps_per_epoch + batches used of it; by default where the next epoch
+                begins, which is right between two epochs.
+
         """
         return {"step": self.step if step is None else check_count("step", step, 0), **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where ``state`` was taken, on any number of ranks."""
+        """Resume where ``state`` was taken, on any number of ranks: the next iteration yields what is left of that epoch."""
         for key, value in self._identity().items():
             if state.get(key) != value:
                 raise ValueError(
@@ -299,7 +318,7 @@ class MinedBatches(Batches):
         n = len(self.labels)
         if n < batch_size:
             raise ValueError(f"batch_size must be at most the number of images, {n} here, got {batch_size}. Pass {n} or fewer.")
-        share = mined if isinstance(mined, int | float) and 0 <= mined <= 1 else 1.0
+        share = number if 0 <= (number := as_number(mined)) <= 1 else 1.0
         self.mined, self.n_batch_pairs = share, int(batch_size * (1 - share)) // 2
         if self.n_batch_pairs < 1:
             raise ValueError(
@@ -314,7 +333,7 @@ class MinedBatches(Batches):
         return {**super()._identity(), "mined": self.mined}
 
     def set_difficult(self, difficult: ArrayLike) -> None:
-        """Replace the neighbours from the next batch on."""
+        """Replace the neighbours from the next batch on; do so between epochs if a loader with workers takes batches ahead."""
         table = np.asarray(difficult)
         n = len(self.labels)
         if table.ndim != 2 or len(table) != n or table.dtype.kind not in "iu":

@@ -2,9 +2,10 @@
 
 import difflib
 import math
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ __all__ = [
     "as_classes",
     "as_embeddings",
     "as_labels",
+    "as_number",
+    "as_plain",
     "check_count",
     "check_finite",
     "check_margin",
@@ -25,7 +28,7 @@ __all__ = [
 ]
 
 Embeddings = Tensor | NDArray[np.floating]
-Labels = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[str]
+Labels = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[str] | Sequence[bool]
 T = TypeVar("T")
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -45,7 +48,7 @@ def as_embeddings(embeddings: Embeddings) -> Tensor:
 def as_labels(labels: Labels, embeddings: Tensor) -> Tensor:
     """An integer tensor of shape (m,) on the device of the embeddings; equal numbers mean equal labels.
 
-    Integers of any size and strings are told apart exactly: a label never passes through a float.
+    Integers of any size and strings are told apart exactly: a label never passes through a float. Booleans are two classes.
     """
     y = labels if isinstance(labels, Tensor) else torch.from_numpy(as_classes(labels)[0])
     _check_integers(y)
@@ -58,18 +61,18 @@ def as_labels(labels: Labels, embeddings: Tensor) -> Tensor:
 
 
 def as_classes(labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
-    """Labels of any kind as class numbers 0..C-1 (same shape), and the C distinct labels in sorted order."""
+    """Labels, integers, strings or booleans, as class numbers 0..C-1 (same shape), and the C distinct labels, sorted."""
     if isinstance(labels, Tensor):
         _check_integers(labels)
         labels = labels.cpu().numpy()
     y = labels if isinstance(labels, np.ndarray) else np.array(labels, dtype=object)  # no list is made to fit one type
     if y.dtype == object and y.size:
         kinds = {_kind(label) for label in y.flat}
-        wrong = kinds - {str, int} or (kinds if len(kinds) > 1 else set())
+        wrong = kinds - {str, int, bool} or (kinds if len(kinds) > 1 else set())
         if wrong:
             kinds_met = " and ".join(sorted(kind.__name__ for kind in wrong))
             raise ValueError(f"labels must be all integers or all strings, got {kinds_met}. Convert them to one of the two.")
-    elif y.dtype.kind not in "iuUT" and y.size:
+    elif y.dtype.kind not in "iuUTb" and y.size:
         raise ValueError(f"labels must be integers or strings, got {y.dtype}. Pass whole numbers of an integer type, or text.")
     distinct, classes = np.unique(y, return_inverse=True)
     return classes.reshape(y.shape).astype(np.int64), distinct
@@ -96,22 +99,40 @@ def check_finite(embeddings: Tensor, total: float) -> None:
 
 def check_margin(margin: float) -> float:
     """The margin as a float; it must be finite and not negative."""
-    if isinstance(margin, bool) or not isinstance(margin, int | float | np.number) or not 0 <= margin < math.inf:
+    number = as_number(margin)
+    if not 0 <= number < math.inf:
         raise ValueError(f"margin must be a finite number >= 0, got {margin!r}. The paper uses 1.0.")
-    return float(margin)
+    return number
 
 
 def check_count(name: str, value: int, least: int = 1) -> int:
     """A whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+    number = as_plain(value)
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}. Pass {least} or more.")
-    return int(value)
+    return number
+
+
+def as_number(value: object) -> float:
+    """A number of Python or NumPy as a float; for anything else, also booleans, NaN, which is in no range."""
+    number = as_plain(value)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return math.nan
+    try:
+        return float(number)
+    except OverflowError:  # an integer of more than 308 digits
+        return math.inf if number > 0 else -math.inf
+
+
+def as_plain(value: Any) -> Any:
+    """A NumPy scalar, or a NumPy array without dimensions, as the Python value; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0) else value
 
 
 def check_out(name: str, path: str | Path) -> Path:
     """A file that can be written: no folder has its name, and the folder that it is to be in exists."""
     path = Path(path)
-    if path.is_dir() or not path.absolute().parent.is_dir():
+    if path.is_dir() or not Path(os.path.realpath(path)).parent.is_dir():  # of a link, where it leads
         raise ValueError(f"{name} must be a file in a folder that exists, got {path}. Name a file, and make its folder first.")
     return path
 
@@ -126,7 +147,7 @@ def pick(registry: Mapping[str, T], name: str, what: str) -> T:
 
 
 def _check_integers(labels: Tensor) -> None:
-    if labels.dtype not in INTEGERS:
+    if labels.dtype not in (*INTEGERS, torch.bool):
         raise ValueError(f"labels must be integers or strings, got {_dtype(labels)}. Convert whole numbers with .long().")
 
 

@@ -1,5 +1,6 @@
 """The command line: a table of commands, each of which is one call that a notebook could make too."""
 
+import contextlib
 import inspect
 import io
 import os
@@ -7,7 +8,8 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
@@ -54,7 +56,7 @@ def list_registry(what: Literal["batches", "data", "figures", "fits", "losses", 
             print(f"{name:<18} {', '.join(f'{key} {settings[key]}' for key in ('trunk', 'loss', 'dim', 'optimizer', 'steps'))}")
         return
     for name, entry in registries[what].items():
-        print(f"{name:<18} {(inspect.getdoc(entry) or '').splitlines()[0]}")
+        print(f"{name:<18} {(inspect.getdoc(entry) or '').partition(chr(10))[0]}".rstrip())  # python -OO keeps no docstrings
 
 
 def products(
@@ -157,6 +159,7 @@ def embed_images(
     weights: Path | None = None,
     crop: int | None = None,
     batch_size: int = 64,
+    seed: int = 0,
 ) -> None:
     """Embed the images of a prepared data set with a run, an embedder's file or an untrained trunk.
 
@@ -169,20 +172,22 @@ def embed_images(
         weights: file with the weights of a trunk.
         crop: side of the centre crops in pixels; by default what the embedder was trained with.
         batch_size: images at a time.
+        seed: of the random weights of a trunk that has no others.
     """
-    from liftedstruct.embedder import embed, open_embedder
-    from liftedstruct.evaluation.files import EMBEDDINGS
+    from liftedstruct.embedder import EMBEDDINGS, OF, embed, open_embedder
 
     if out is None:
         if source in TRUNKS or not Path(source).is_dir() or dim == 0:
             raise ValueError("--out must be given, but for the embeddings of a run's folder. Pass --out FILE.npz.")
         out = Path(source) / EMBEDDINGS
-    embedder, packed = open_embedder(source, weights, pooled=dim == 0), PackedImages(folder)
+    embedder, packed = open_embedder(source, weights, pooled=dim == 0, seed=seed), PackedImages(folder)
     if dim not in (None, 0, embedder.dim):
         raise ValueError(f"--dim must be 0 or that of the embedder, {embedder.dim}, got {dim}. Train one of that size.")
     rows = None if part == "all" else getattr(packed, part)
     result = embed(embedder, packed, rows, batch_size, crop, progress=True, out=out)
-    print(f"{len(result):,} embeddings of {embedder.width:,} numbers in {out}")
+    print(f"{len(result):,} embeddings of {embedder.width:,} dimensions in {out}: {result.protocol[OF]}")
+    if result.seen and result.seen.any:
+        say(f"warning: of these, training has seen {result.seen}")
 
 
 def evaluate_file(
@@ -210,7 +215,8 @@ def evaluate_file(
         seed: of the intervals and of k-means.
     """
     from liftedstruct import evaluation
-    from liftedstruct.evaluation.files import SCORES
+    from liftedstruct.embedder import SCORES
+    from liftedstruct.evaluation.files import check_comparable
 
     if out is None and file.is_dir():
         out = file / SCORES
@@ -218,6 +224,8 @@ def evaluate_file(
         check_out("--out", out)
     if compare is not None and not compare.exists():
         raise ValueError(f"--compare must be a file or a run, there is none at {compare}. Check the path.")
+    if compare is not None:
+        check_comparable(file, compare)
     read = partial(
         evaluation.evaluate_file,
         labels=labels,
@@ -236,6 +244,9 @@ def evaluate_file(
         names = (file.stem, compare.stem) if file.stem != compare.stem else (str(file), str(compare))
         other = evaluation.Scores.load(compare) if compare.suffix == ".json" else read(compare)
         print(f"\n{evaluation.compare(scores, other, names=names, seed=seed)}")
+        for name, each in zip(names, (scores, other), strict=True):
+            if each.describe():
+                print(f"{name}: {each.describe()}")
 
 
 @dataclass(frozen=True)
@@ -279,7 +290,7 @@ class _Parser(ArgumentParser):
         if absent:
             flag = absent[2] if absent[2] in COMMANDS[absent[1]].positional else f"--{absent[2].replace('_', '-')}"
             command, text = f"{command} {absent[1]}", f"{flag} is required."
-        print(f"{command}: {text} See '{command} --help'.", file=sys.stderr)
+        say(f"{command}: {text} See '{command} --help'.")
         sys.exit(2)
 
 
@@ -288,15 +299,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no reason to fail
+    try:
+        code = _run(argv)
+    finally:  # also after --help, wrong usage and --debug
+        lost = _drop_unwritten()
+    return code or lost
+
+
+def _drop_unwritten() -> int:
+    """1 if stdout cannot be written. What is left of it is dropped, or the interpreter would complain as it ends."""
+    failed = 0
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            failed |= stream is sys.stdout
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return failed
+
+
+def _run(argv: Sequence[str] | None) -> int:
     config = _parser().parse_args(None if argv is None else list(argv))
     command = COMMANDS[config.subcommand]
     try:
         result = command.function(**config[config.subcommand].as_dict())
+        if sys.stdout is not None:
+            sys.stdout.flush()  # a full disk is said here
     except KeyboardInterrupt:
         say("interrupted")
         return 130
     except BrokenPipeError:  # of "| head"
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return command.failed
     except Exception as error:
         if config.debug:
@@ -318,25 +352,30 @@ def _parser() -> ArgumentParser:
         summary = (command.function.__doc__ or "").split("\n", 1)[0]
         sub = _Parser(description=summary, epilog=f"example: {command.example}")
         for argument, parameter in inspect.signature(command.function).parameters.items():
-            text = _described(command.function, argument)
-            flag = f"--{argument.replace('_', '-')}"
-            if argument in command.positional and get_origin(parameter.annotation) is list:
-                needed, (kind,) = parameter.default is parameter.empty, get_args(parameter.annotation)
-                sub.add_argument(argument, type=kind, nargs="+" if needed else "*", help=text)
-            elif argument in command.positional and parameter.default is parameter.empty:
-                sub.add_argument(argument, type=parameter.annotation, help=text)
+            text, needed = _described(command.function, argument), parameter.default is parameter.empty
+            flag, kind = f"--{argument.replace('_', '-')}", _without_none(parameter.annotation)
+            if argument in command.positional and get_origin(kind) is list:
+                sub.add_argument(argument, type=get_args(kind)[0], nargs="+" if needed else "*", help=text)
+            elif argument in command.positional and needed:
+                sub.add_argument(argument, type=kind, help=text)
             elif argument in command.positional:
-                sub.add_argument(argument, type=parameter.annotation, default=parameter.default, nargs="?", help=text)
+                sub.add_argument(argument, type=kind, default=parameter.default, nargs="?", help=text)
             elif parameter.annotation is bool:
                 sub.add_argument(flag, action="store_true", help=text)
-            elif parameter.annotation == bool | None:  # the flag alone means true
-                sub.add_argument(flag, type=parameter.annotation, default=parameter.default, nargs="?", const=True, help=text)
-            elif parameter.default is parameter.empty:
-                sub.add_argument(flag, type=parameter.annotation, required=True, help=text)
+            elif kind is bool:  # the flag alone means true
+                sub.add_argument(flag, type=bool, default=parameter.default, nargs="?", const=True, help=text)
+            elif needed:
+                sub.add_argument(flag, type=kind, required=True, help=text)
             else:
-                sub.add_argument(flag, type=parameter.annotation, default=parameter.default, help=text)
+                sub.add_argument(flag, type=kind, default=parameter.default, help=text)
         subcommands.add_subcommand(name, sub, help=summary)
     return parser
+
+
+def _without_none(annotation: Any) -> Any:
+    """A type without None, which stands for a flag that is not given: jsonargparse would take the text "null" for it."""
+    kinds = get_args(annotation)
+    return reduce(or_, (kind for kind in kinds if kind is not type(None))) if type(None) in kinds else annotation
 
 
 def _wrong_kind(found: re.Match[str]) -> str:

@@ -3,10 +3,12 @@
 Every image is decoded once. Exact duplicates have the same pixels. Near duplicates have perceptual hashes (``imagehash.phash``,
 64 bits) that differ in few bits **and** small thumbnails that look alike; the hash alone takes many products on white for one.
 A duplicate within a class is only waste; one across classes is a wrong label; one across the train/test split is a leak, and
-the score that it flatters is worthless.
+the score that it flatters is worthless. Classes on both sides of the split whose names differ only in case, blanks or Unicode
+form are most likely a leak, too.
 """
 
 import csv
+import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,9 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from liftedstruct.atomic import replacing
 from liftedstruct.checks import check_count
 from liftedstruct.decoding import ImageError, load_rgb
 from liftedstruct.images import FolderSource, ImageSet, Source
+from liftedstruct.images.names import SMALL_DIFFERENCES, group_by_name
 from liftedstruct.progress import Bar
 
 __all__ = ["CheckUp", "Finding", "check_list_file", "examine", "write_fixed_list"]
@@ -122,6 +126,7 @@ def examine(
         *poor,
         *_duplicates(image_set, _same_pixels(looks), "exact duplicates", "the same pixels", bad),
         *_duplicates(image_set, _alike(looks, near), "near duplicates", "nearly the same picture", bad),
+        *_names(image_set),
         *_classes(image_set, looks),
     ]
     order = {SERIOUS: 0, NOTE: 1}
@@ -138,22 +143,18 @@ def write_fixed_list(image_set: ImageSet, check_up: CheckUp, file: Path) -> Imag
     check_list_file(image_set, file)
     assert isinstance(image_set.source, FolderSource)
     keep = np.setdiff1d(np.arange(len(image_set)), check_up.offenders)
-    part = np.full(len(image_set.class_names), "train", dtype=object)
-    part[image_set.test_classes], part[image_set.validation_classes] = "test", "val"
+    part = [{"validation": "val"}.get(each, each) for each in image_set.parts]
     root = image_set.source.root.resolve()
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as out:
-            rows = csv.writer(out)
-            rows.writerow(("path", "label", "split"))
-            for i in keep:
-                c = image_set.labels[i]
-                path = os.path.relpath(root / image_set.paths[i], file.parent.resolve())
-                rows.writerow((path, image_set.class_names[c], part[c]))
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    text = io.StringIO(newline="")
+    rows = csv.writer(text)
+    rows.writerow(("path", "label", "split"))
+    for i in keep:
+        c = image_set.labels[i]
+        path = os.path.relpath(root / image_set.paths[i], file.parent.resolve())
+        rows.writerow((path, image_set.class_names[c], part[c]))
+    with replacing(file) as stream:
+        stream.write(text.getvalue().encode("utf-8", "surrogateescape"))
     return image_set.subset(keep)
 
 
@@ -167,7 +168,7 @@ def check_list_file(image_set: ImageSet, file: Path) -> None:
         raise ValueError(f"a list must be a .csv file, got {file}. Give it another name.")
     if file.exists() and image_set.root.exists() and file.samefile(image_set.root):
         raise ValueError(f"a list must not replace the one that was read, got {file}. Give it another name.")
-    if file.exists() and not file.read_bytes()[:200].lstrip(b"\xef\xbb\xbf").lower().startswith(b"path,label"):
+    if file.is_file() and not file.read_bytes()[:200].lstrip(b"\xef\xbb\xbf").lower().startswith(b"path,label"):
         raise ValueError(f"a list must not replace another kind of file, {file} is one. Give it another name.")
 
 
@@ -319,6 +320,22 @@ def _all_but_one(group: list[int], bad: set[int]) -> list[int]:
     """The copies that can go: one that has nothing else against it stays."""
     stays = next((i for i in group if i not in bad), group[0])
     return [i for i in group if i != stays]
+
+
+def _names(image_set: ImageSet) -> Iterator[Finding]:
+    """Classes of nearly the same name in different parts of the split: most likely one class, and a leak."""
+    rank = [("train", "validation", "test").index(part) for part in image_set.parts]
+    groups = group_by_name(np.unique(image_set.labels), image_set.class_names)
+    leaks = [group for group in groups if len({rank[c] for c in group}) > 1]
+    if not leaks:
+        return
+    classes = [c for group in leaks for c in group]
+    trained = [c for group in leaks for c in group if rank[c] < max(rank[other] for other in group)]  # the others are measured
+    images, offenders = (np.flatnonzero(np.isin(image_set.labels, some)).tolist() for some in (classes, trained))
+    shown = ", ".join(f"{image_set.class_names[c]!r} ({image_set.parts[c]})" for c in leaks[0])
+    count = f"{len(leaks):,} {'group' if len(leaks) == 1 else 'groups'}"
+    text = f"{count} of names that differ only in {SMALL_DIFFERENCES}, such as {shown}; merge or rename them"
+    yield Finding("class names across the split", SERIOUS, text, tuple(images), tuple(offenders))
 
 
 def _classes(image_set: ImageSet, looks: Sequence[_Look]) -> Iterator[Finding]:

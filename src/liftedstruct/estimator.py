@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from liftedstruct.checks import as_classes, check_count
-from liftedstruct.embedder import embed
+from liftedstruct.embedder import embed_rows
 from liftedstruct.extras import require
 from liftedstruct.images import ArraySource, ImageSet
 from liftedstruct.images.image_set import Indices
@@ -122,7 +122,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         self.verbose = verbose
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
-        """Learn from vectors (n, d) or images (n, h, w, 3) and their labels (n,), integers or strings.
+        """Learn from vectors (n, d) or images (n, h, w, 3) and their labels (n,), integers, strings or booleans.
 
         Two classes or more must have two images or more; a class of one image can only be a negative.
         """
@@ -149,7 +149,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
             with tempfile.TemporaryDirectory(prefix="liftedstruct-") as folder:
                 packed = _pack(images, np.zeros(len(images), np.int64), ("unknown",), folder, self.embedder_.crop, self.verbose)
                 network = deepcopy(self.embedder_).to(find_device((self.settings or {}).get("device")))
-                return embed(network, packed, progress=self.verbose).embeddings
+                return embed_rows(network, packed, np.arange(len(packed)), 64, network.crop, self.verbose)
         vectors = validation.validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         return Layer(self.mean_, self.components_)(vectors)
 
@@ -202,7 +202,8 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         check_count("dim", self.dim)
         config = self._config(OF_VECTORS, data="vectors", out="memory")
         if self.lr is None:
-            config = replace(config, lr=choose_rate(X, labels, config, progress=self.verbose))
+            names = [str(label) for label in self.classes_]
+            config = replace(config, lr=choose_rate(X, labels, config, names, progress=self.verbose))
         layer = fit_linear(X, labels, config, progress=self.verbose)
         self.mean_, self.components_ = layer.mean.astype(X.dtype), layer.weight.astype(X.dtype)
         self.lr_, self.loss_curve_ = config.lr, list(layer.losses)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from liftedstruct.checks import Embeddings, as_embeddings, check_count, check_finite
+from liftedstruct.checks import Embeddings, as_embeddings, as_number, check_count, check_finite
 from liftedstruct.extras import require
 from liftedstruct.neighbours import nearest_neighbours
 from liftedstruct.progress import Bar, say
@@ -84,9 +84,10 @@ def tsne(embeddings: Embeddings, *, seed: int = 0, perplexity: float = 30.0, pro
 
 
 def _check_perplexity(perplexity: float) -> float:
-    if isinstance(perplexity, bool) or not isinstance(perplexity, int | float | np.number) or not 1 <= perplexity < math.inf:
+    number = as_number(perplexity)
+    if not 1 <= number < math.inf:
         raise ValueError(f"perplexity must be a finite number >= 1, got {perplexity!r}. 30 suits most.")
-    return float(perplexity)
+    return number
 
 
 def _size(points: Array) -> float:

@@ -2,13 +2,14 @@
 
 import csv
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from liftedstruct.embedder import Embeddings
+from liftedstruct.embedder import SHA, Embedder, Embeddings, Seen, open_embedder
 from liftedstruct.images import read_images
 from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.training import TrainConfig
@@ -46,6 +47,12 @@ def squares(folder: Path, classes: int = 6, images: int = 6, names: tuple[str, .
     return prepare(read_images(folder / "list.csv"), folder / "packed", size=16, progress=False)
 
 
+@cache
+def embedder() -> Embedder:
+    """That of all runs, which has not made their embeddings."""
+    return open_embedder("small")
+
+
 def embeddings(packed: PackedImages, spread: float = 1.0, dim: int = 8, seed: int = 0, **changes: Any) -> Embeddings:
     """Each class around a centre of its own; the larger the spread, the worse they are told apart."""
     rows = packed.test
@@ -54,12 +61,15 @@ def embeddings(packed: PackedImages, spread: float = 1.0, dim: int = 8, seed: in
     X = 3 * rng.normal(size=(len(packed.class_names), dim))[labels] + spread * rng.normal(size=(len(rows), dim))
     protocol = {"trunk": "small", "form": None, "weights": "none", "dim": dim, "normalised": False, "data": packed.name}
     protocol |= {"checksum": packed.checksum, "size": packed.size, "fit": packed.fit, "crop": 16}
+    protocol |= {SHA: embedder().short_sha()}
     one: dict[str, Any] = {
         "embeddings": X.astype(np.float32),
         "labels": labels,
         "class_names": packed.class_names,
         "paths": tuple(packed.paths[row] for row in rows),
         "rows": rows,
+        "contents": packed.contents[rows],
+        "seen": Seen(0, len(rows), 0, len(np.unique(labels)), 0, 0),
         "part": "test",
         "data": str(packed.folder),
         "protocol": protocol,
@@ -75,7 +85,7 @@ def write_run(folder: Path, packed: PackedImages, found: Embeddings | None = Non
     record = {"checksum": packed.checksum, "images": len(packed.train), "torch": "2.0", "processor": "none"}
     run.begin(config, record)
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LOG))
-    (folder / "embedder.safetensors").write_bytes(b"")
+    embedder().save(folder)
     if found is not None:
         found.save(folder / "embeddings.npz")
     return folder

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,14 @@ def show(page: Page, folder: Path, squares: Squares = SQUARES) -> Locator:
 def settle(page: Page) -> None:
     """Until nothing moves and all is painted."""
     page.wait_for_function(f"() => {ATLAS}.painted && !{ATLAS}.camera.flight && !{ATLAS}.morph")
+
+
+def wait_until(page: Page, condition: Callable[[], bool]) -> None:
+    """For what the browser tells the page in its own time, such as another colour scheme: nothing on the page says when."""
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "the page has not changed in 20 seconds"
+        page.wait_for_timeout(20)
 
 
 def searching(page: Page) -> Locator:
@@ -615,8 +624,7 @@ def test_dark(new_page: Callable[..., Page], tmp_path: Path) -> None:
     picture = page.locator(".plane")
     assert read(picture, 2, 2, 4)[:, :3].max() < 60
     page.emulate_media(color_scheme="light")
-    settle(page)
-    assert read(picture, 2, 2, 4)[:, :3].min() > 230
+    wait_until(page, lambda: bool(read(picture, 2, 2, 4)[:, :3].min() > 230))
 
 
 def test_paper(new_page: Callable[..., Page], tmp_path: Path) -> None:
@@ -630,8 +638,7 @@ def test_paper(new_page: Callable[..., Page], tmp_path: Path) -> None:
     assert page.pdf()[:5] == b"%PDF-"
     printed = page.evaluate("[...printed.getContext('2d').getImageData(2, 2, 1, 1).data]")
     assert min(printed) > 230
-    settle(page)
-    assert read(picture, 2, 2, 4)[:, :3].max() < 60
+    wait_until(page, lambda: bool(read(picture, 2, 2, 4)[:, :3].max() < 60))
 
 
 def test_said_in_words(browser_page: Page, tmp_path: Path) -> None:

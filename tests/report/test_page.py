@@ -12,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from liftedstruct.embedder import Seen
 from liftedstruct.evaluation import compare
 from liftedstruct.figures import FIGURES
 from liftedstruct.figures.canvas import drawing, new_figure
@@ -204,7 +205,7 @@ def test_out_is_in_a_folder_that_is_there(runs: list[Path], tmp_path: Path) -> N
 
 
 def test_no_failures_and_no_word(packed: PackedImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    embeddings(packed, spread=0.01).save(tmp_path / "perfect.npz")
+    embeddings(packed, spread=0.01, seen=None).save(tmp_path / "perfect.npz")
     text = write_report([tmp_path / "perfect.npz"], tmp_path / "report.html", progress=False).read_text(encoding="utf-8")
     assert not capsys.readouterr().err
     page = Parsed(text)
@@ -235,7 +236,7 @@ def test_two_images_of_one_class_and_one_of_another(tmp_path: Path) -> None:
     """As small as it gets: no microscope, lists of two neighbours."""
     packed = squares(tmp_path / "squares", classes=2, images=2)
     found = embeddings(packed)
-    few = replace(found, **{name: getattr(found, name)[:3] for name in ("embeddings", "labels", "paths", "rows")})
+    few = replace(found, **{name: getattr(found, name)[:3] for name in ("embeddings", "labels", "paths", "rows", "contents")})
     few.save(tmp_path / "few.npz")
     text = write_report([tmp_path / "few.npz"], tmp_path / "report.html", progress=False).read_text(encoding="utf-8")
     assert 'id="figure-microscope"' not in text
@@ -286,15 +287,24 @@ def test_a_difference_that_chance_explains(runs: list[Path]) -> None:
 
 
 def test_what_is_said_of_other_data(packed: PackedImages, tmp_path: Path) -> None:
-    """Nobody has never seen, or was trained on, classes of data that it was not trained with."""
+    """What was seen in training is counted, by the record of the embedder and not by where the data is."""
     elsewhere = squares(tmp_path / "squares", classes=4)
-    folder = write_run(tmp_path / "run", packed, embeddings(elsewhere, spread=0.1))
-    (run,) = read_runs([folder / "embeddings.npz"], progress=False)  # the folder is found from its file too
-    assert run.config is not None
-    text = words.headline(run, None, None).replace("\xa0", " ")
-    assert text.endswith("100.0 % of 24 images of 4 classes of other data than it was trained on.")
+    folder = write_run(tmp_path / "run", packed)
+    for seen, text in (
+        (Seen(0, 24, 0, 4, 0, 0), " that it has never seen"),
+        (Seen(24, 24, 4, 4, 0, 0), " that it was trained on"),
+        (Seen(6, 24, 1, 4, 0, 0), " (seen in training: 6 of 24 images, 1 of 4 classes)"),
+        (Seen(0, 24, 0, 4, 0, 6), f" (seen in training: {Seen(0, 24, 0, 4, 0, 6)})"),
+        (Seen(0, 24, 0, 4, 2, 0), f" (seen in training: {Seen(0, 24, 0, 4, 2, 0)})"),
+    ):
+        embeddings(elsewhere, spread=0.1, seen=seen).save(folder / "embeddings.npz")
+        (run,) = read_runs([folder / "embeddings.npz"], progress=False)  # the folder is found from its file too
+        assert run.config is not None
+        assert words.headline(run, None, None).replace("\xa0", " ").endswith(f"100.0 % of 24 images of 4 classes{text}.")
+        warned = (f"Of the images that run is measured on, training has seen {seen}.",)
+        assert run.warnings == (warned if seen.any else ())
     alone = tmp_path / "alone.npz"
-    found = embeddings(packed)
+    found = embeddings(packed, seen=None)
     replace(found, protocol={**found.protocol, "weights": "trained from random weights"}).save(alone)
     untrained = tmp_path / "pool5.npz"
     found.save(untrained)
@@ -305,8 +315,8 @@ def test_what_is_said_of_other_data(packed: PackedImages, tmp_path: Path) -> Non
 
 def test_images_alone_in_their_class_are_nowhere_a_failure(tmp_path: Path) -> None:
     packed = squares(tmp_path / "squares", classes=3, images=3)
-    found = embeddings(packed, spread=0.01)
-    few = replace(found, **{name: getattr(found, name)[:7] for name in ("embeddings", "labels", "paths", "rows")})
+    found = embeddings(packed, spread=0.01, seen=None)
+    few = replace(found, **{name: getattr(found, name)[:7] for name in ("embeddings", "labels", "paths", "rows", "contents")})
     few.save(tmp_path / "few.npz")
     (run,) = read_runs([tmp_path / "few.npz"], progress=False)
     assert words.headline(run, None, None).replace("\xa0", " ").endswith("100.0 % of 6 images of 2 classes.")

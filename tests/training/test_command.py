@@ -33,5 +33,5 @@ def test_train_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (run / EMBEDDER).read_bytes() == before
     with pytest.raises(ValueError, match=r"must go on with the settings that it began with, got lr too\. Leave it out"):
         train_command(resume=run, lr=1.0)
-    with pytest.raises(ValueError, match=r"data must be given, the folder of a prepared data set\. On the command line: train"):
+    with pytest.raises(ValueError, match=r"data must be given: folder of a prepared data set\. On the command line: train"):
         train_command(out="run")

@@ -1,8 +1,11 @@
+import itertools
+import math
 import re
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from liftedstruct.training import PRESETS, TrainConfig, load_config
@@ -25,6 +28,50 @@ def test_yaml_round_trip(preset: str | None, tmp_path: Path) -> None:
     file.write_text(as_yaml(config), encoding="utf-8")
     assert load_config(file) == config
     assert load_config(file, lr=0.5) == replace(config, lr=0.5)
+
+
+def test_values_of_numpy_become_plain_ones(tmp_path: Path) -> None:
+    some: dict[str, Any] = {
+        "dim": 64,
+        "lr": 0.01,
+        "mirror": False,
+        "loss": "triplet",
+        "freeze": 2,
+        "margin": 1.0,
+        "batch_size": 63,
+    }
+    plain = TrainConfig(**BASE, **some)
+    arrays: dict[str, Any] = {name: np.array(value) for name, value in some.items()}  # without dimensions
+    scalars: dict[str, Any] = {name: array[()] for name, array in arrays.items()}
+    for given in (arrays, scalars):
+        config = TrainConfig(**BASE, **given)
+        assert config == plain
+        assert all(type(getattr(config, name)) is type(value) for name, value in some.items())
+        (tmp_path / "a.yaml").write_text(as_yaml(config))
+        assert load_config(tmp_path / "a.yaml") == plain
+    dims: tuple[Any, ...] = (256, np.int64(256))  # the preset's train_dim stays for both
+    assert len({load_config(preset="best", dim=dim, **BASE) for dim in dims}) == 1
+    wrong: dict[str, Any] = {"steps": np.float64(3), "mirror": np.int64(1), "dim": np.True_, "lr": np.ones(1)}
+    for name, value in wrong.items():
+        with pytest.raises(ValueError, match=r"must be (a whole number|true or false|a number), got "):
+            TrainConfig(**BASE | {name: value})
+
+
+def test_no_message_says_a_word_twice() -> None:
+    messages = []
+    values: tuple[Any, ...] = ([], math.nan, -1)
+    for field, value in itertools.product(fields(TrainConfig), values):
+        try:
+            TrainConfig(**BASE | {field.name: value})
+        except ValueError as error:
+            messages.append(str(error))
+    for name in BASE:
+        with pytest.raises(ValueError, match=rf"^{name} must be given: folder of .+\. On the command line") as caught:
+            load_config(**{key: value for key, value in BASE.items() if key != name})
+        messages.append(str(caught.value))
+    assert len(messages) > len(fields(TrainConfig))
+    assert any("margin: the paper's alpha." in message for message in messages)
+    assert [message for message in messages if re.search(r"\b(\w+) \1\b", message)] == []
 
 
 def test_the_papers_settings() -> None:
@@ -107,7 +154,7 @@ def test_later_settings_win(tmp_path: Path) -> None:
             "lr: !!python/object:os.system {}\n",
             r"a\.yaml must be a YAML file of settings, got: could not determine a constructor",
         ),
-        ("lr: fast\n", r"lr must be a number, got 'fast'\. It is the learning rate\."),
+        ("lr: fast\n", r"lr must be a number, got 'fast'\. lr: learning rate\."),
     ],
 )
 def test_bad_files(text: str, message: str, tmp_path: Path) -> None:
@@ -122,7 +169,7 @@ def test_absent_file_and_settings() -> None:
     with pytest.raises(ValueError, match=r"none\.yaml must be a YAML file of settings, there is none\. Check the path"):
         load_config("none.yaml")
     with pytest.raises(
-        ValueError, match=r"out must be given, the folder of the run, made if absent\. On the command line: train DATA --out"
+        ValueError, match=r"out must be given: folder of the run, made if absent\. On the command line: train DATA --out"
     ):
         load_config(data="set")
     with pytest.raises(
@@ -163,7 +210,7 @@ def test_absent_file_and_settings() -> None:
         ({"freeze": "trunk", "colour": 0.2}, "colour must be left out where a frozen trunk sees the centre crop only, got 0.2"),
         ({"freeze": "trunk", "crop": 64, "train_crop": 48}, "train_crop must be left out where a frozen trunk sees the centre"),
         ({"decays": 3}, "decays must be left out unless schedule is step, got 3 with schedule cosine"),
-        ({"steps": 0}, r"steps must be a finite number >= 1, got 0\. It is the training steps"),
+        ({"steps": 0}, r"steps must be a finite number >= 1, got 0\. steps: training steps"),
         ({"steps": 1.5}, r"steps must be a whole number, got 1\.5"),
         ({"steps": True}, r"steps must be a whole number, got True"),
         ({"normalize": 1}, r"normalize must be true or false, got 1"),

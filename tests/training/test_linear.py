@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 
 from liftedstruct.images.image_set import Indices
 from liftedstruct.neighbours import precision_at_1
-from liftedstruct.training import TrainConfig
+from liftedstruct.training import TrainConfig, linear
 from liftedstruct.training.linear import RATES, Layer, choose_rate, fit_linear, suited
 from liftedstruct.training.sources import make_batches
 
@@ -229,6 +229,23 @@ def test_rate_is_chosen_on_held_out_classes() -> None:
     good = rng.normal(size=(30, 40))[labels] + 0.3 * noise  # nothing left to learn
     assert choose_rate(noise, labels, config) == choose_rate(good, labels, config) == RATES[0]
     assert choose_rate(*hidden_directions(classes=9), config) == RATES[0]  # too few to hold some out
+
+
+def test_names_that_are_alike_are_held_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, labels = hidden_directions(classes=24)
+    names = [f"{'Cc'[i % 2]}lass {i // 2}" for i in range(24)]
+    seen: list[set[str]] = []
+    begin = linear._begin
+
+    def begin_and_note(X: Any, labels: Any, config: TrainConfig) -> Any:
+        seen.append({names[c] for c in labels})
+        return begin(X, labels, config)
+
+    monkeypatch.setattr(linear, "_begin", begin_and_note)
+    for seed in range(5):
+        choose_rate(X, labels, configured(steps=1, seed=seed), names)
+    assert all(len(trained) == 20 and trained == {name.swapcase()[0] + name[1:] for name in trained} for trained in seen)
+    assert len({frozenset(trained) for trained in seen}) == 5
 
 
 def test_progress(capsys: pytest.CaptureFixture[str]) -> None:

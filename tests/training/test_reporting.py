@@ -1,13 +1,18 @@
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
+from torch import Tensor
 
-from liftedstruct.losses import contrastive_loss, triplet_loss
+from liftedstruct.losses import contrastive_loss, loss_microscope, triplet_loss
+from liftedstruct.losses.microscope import effective_rank
 from liftedstruct.training import reporting
-from liftedstruct.training.reporting import Progress, look
+from liftedstruct.training.reporting import Progress, summarize_batch
 
 LINE: dict[str, Any] = {
     "step": 50,
@@ -19,27 +24,104 @@ LINE: dict[str, Any] = {
     "collapsed": False,
     "images_per_second": 80.0,
 }
+LOGGED = ("active_share", "positive_distance", "negative_distance", "mean_norm", "effective_rank")
 
 
 def test_active_share_of_pairs_and_triplets() -> None:
     X = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0, 0, 0], [5, 0, 0], [0, 1, 0], [0, 9, 1]], requires_grad=True)
     y = torch.tensor([0, 0, 0, 1, 1, 2])  # a positive pair at 1, negative pairs at 5 and 8: beyond the margin
     (dX,) = torch.autograd.grad(contrastive_loss(X, y, 1.0), X)
-    assert look("contrastive", 1.0, X.detach(), dX, y)["active_share"] == pytest.approx(1 / 3)
+    assert summarize_batch("contrastive", 1.0, X.detach(), dX, y)["active_share"] == pytest.approx(1 / 3)
     y = torch.tensor([0, 0, 1, 1, 1, 2])
     X = torch.tensor([[0.0, 0, 0], [1, 0, 0], [9, 0, 0], [0, 0, 0], [0, 5, 0], [0, 1, 1]], requires_grad=True)
     (dX,) = torch.autograd.grad(triplet_loss(X, y, 1.0), X)  # 1 - 81 + 1 < 0, 25 - 2 + 1 > 0
-    assert look("triplet", 1.0, X.detach(), dX, y)["active_share"] == 0.5
+    assert summarize_batch("triplet", 1.0, X.detach(), dX, y)["active_share"] == 0.5
 
 
 def test_signs_of_collapse() -> None:
     y, X = torch.arange(16) // 2, torch.randn(16, 8, generator=torch.Generator().manual_seed(0))
     dX = torch.zeros_like(X)
-    assert not look("lifted_struct", 1.0, X, dX, y)["collapsed"]
-    assert look("lifted_struct", 1.0, 0.01 * X, dX, y)["collapsed"]  # one point, as far as the margin can see
-    assert look("lifted_struct", 1.0, 0.01 * X + 7, dX, y)["collapsed"]
-    assert look("lifted_struct", 1.0, X[:, :1].expand(16, 8).contiguous(), dX, y)["collapsed"]  # a line
-    assert not look("lifted_struct", 1.0, 9 * X[:3], dX[:3], y[:3])["collapsed"]  # three points never span more than a plane
+    assert not summarize_batch("lifted_struct", 1.0, X, dX, y)["collapsed"]
+    assert summarize_batch("lifted_struct", 1.0, 0.01 * X, dX, y)["collapsed"]  # one point, as far as the margin can see
+    assert summarize_batch("lifted_struct", 1.0, 0.01 * X + 7, dX, y)["collapsed"]
+    assert summarize_batch("lifted_struct", 1.0, X[:, :1].expand(16, 8).contiguous(), dX, y)["collapsed"]  # a line
+    assert not summarize_batch("lifted_struct", 1.0, 9 * X[:3], dX[:3], y[:3])[
+        "collapsed"
+    ]  # three points never span more than a plane
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ["random", "clusters", "duplicates", "one class", "no positives", "one image", "two classes"])
+def test_summary_has_the_numbers_of_the_microscope(kind: str, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    m = 1 if kind == "one image" else 90
+    X = torch.randn(m, 12, generator=generator)
+    if kind == "clusters":
+        X = 1e-2 * X + 5 * (torch.arange(m) % 2)[:, None]
+    if kind == "duplicates":
+        X[30:60] = X[:30]
+    n_classes = {"one class": 1, "two classes": 2}.get(kind, 20)
+    y = torch.arange(m) - 5 if kind == "no positives" else torch.randint(n_classes, (m,), generator=generator) - 5
+    for margin, scale in ((1.0, 1.0), (0.2, 8.0)):
+        points = (scale * X).to(dtype)
+        seen = loss_microscope(points, y, margin)
+        expected = {name: getattr(seen, name) for name in LOGGED}
+        found = summarize_batch("lifted_struct", margin, points, points, y)
+        assert {name: found[name] for name in LOGGED} == pytest.approx(expected, rel=1e-5, nan_ok=True)
+        assert "sampled_rows" not in found
+
+
+def test_large_batches_are_sampled_with_all_their_negatives() -> None:
+    """Every pair is active among 3,000 images, and none would be among a third of them."""
+
+    def active_share(D: Tensor, y: Tensor) -> float:
+        same = y[:, None] == y
+        r = (1 - D).masked_fill(same, -torch.inf).logsumexp(dim=1)
+        return (torch.logaddexp(r[:, None], r) + D > 0)[same.fill_diagonal_(False)].double().mean().item()
+
+    generator = torch.Generator().manual_seed(0)
+    y = (torch.arange(3000) // 3)[torch.randperm(3000, generator=generator)]
+    X = torch.nn.functional.normalize(torch.randn(1000, 200, generator=generator))[y]
+    X = 6.6 * X + 1e-3 * torch.randn(3000, 200, generator=generator)
+    state = torch.get_rng_state()
+    found = summarize_batch("lifted_struct", 1.0, X, X, y)
+    assert found == summarize_batch("lifted_struct", 1.0, X, X, y)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert found["sampled_rows"] == 1024
+    same, third = y[:, None] == y, y < 341
+    D = torch.cdist(X.double(), X.double())
+    assert found["active_share"] == active_share(D, y) == 1
+    assert active_share(D[third][:, third], y[third]) == 0
+    assert found["negative_distance"] == pytest.approx(D[~same].mean().item(), rel=1e-3)
+    assert found["positive_distance"] == pytest.approx(D[same.fill_diagonal_(False)].mean().item(), rel=1e-2)
+    assert found["mean_norm"] == pytest.approx(X.norm(dim=1).mean().item())
+    assert found["effective_rank"] == pytest.approx(effective_rank(X.flip(0)), rel=1e-4)
+
+
+def test_a_class_larger_than_the_sample_is_cut_off() -> None:
+    X = torch.randn(2500, 4, generator=torch.Generator().manual_seed(0))
+    for y in (torch.zeros(2500, dtype=torch.long), torch.arange(2500).clamp_max(300)):
+        found = summarize_batch("lifted_struct", 1.0, X, X, y)
+        expected = loss_microscope(X[-1024:], y[-1024:]).positive_distance
+        assert found["sampled_rows"] == 1024
+        assert found["positive_distance"] == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
+def test_summary_takes_no_matrix_of_the_whole_batch() -> None:
+    code = """
+import re, torch
+from pathlib import Path
+from liftedstruct.training.reporting import summarize_batch
+def status(field): return 1024 * int(re.search(field + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+X, y = torch.randn(4096, 16), torch.arange(4096) // 4
+summarize_batch("lifted_struct", 1.0, X[:64], X[:64], y[:64])
+before = status("VmRSS")
+summarize_batch("lifted_struct", 1.0, X, X, y)
+print(status("VmHWM") - before)
+"""
+    extra = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
+    assert extra < 4096 * 4096 * 4
 
 
 def test_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

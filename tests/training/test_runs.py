@@ -3,6 +3,8 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +25,8 @@ from liftedstruct.neighbours import recall_at_k
 from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.products import product_images
 from liftedstruct.training import PRESETS, Run, load_config, resume, train, train_or_resume, trained_alike
+from liftedstruct.training.loop import Training
+from liftedstruct.training.machine import stop_signals
 from liftedstruct.training.run_folder import CONFIG, FEATURES, LOG, RECORD, STATE, RunFolder
 from liftedstruct.training.sources import Pixels, make_batches
 from training.sets import products, run, settings
@@ -179,13 +183,97 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(
     assert before == {file.name: file.stat().st_mtime_ns for file in moved.iterdir() if file.name != LOG}
 
 
-def test_sigterm_too(packed: PackedImages, tmp_path: Path, interrupt: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    interrupt(tmp_path / "run" / LOG, 1, signal.SIGTERM)
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """SIGHUP as it is for users; tests may run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_too(
+    number: signal.Signals, packed: PackedImages, tmp_path: Path, interrupt: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(number)
+    interrupt(tmp_path / "run" / LOG, 1, number)
     with pytest.raises(KeyboardInterrupt):
         run(packed, tmp_path / "run", steps=1000, log_every=1)
-    assert "stopped by SIGTERM after step" in capfd.readouterr().err
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert f"stopped by {number.name} after step" in capfd.readouterr().err
+    assert signal.getsignal(number) is before
+    assert RunFolder(tmp_path / "run").load_state()
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """nohup has SIGHUP ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_signals() as came:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert not came
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups")
+def test_two_kinds_of_signal_are_not_the_same_one_twice() -> None:
+    """systemd sends SIGTERM and SIGHUP together: the step is still finished and its state written."""
+    with stop_signals() as came:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert came == ["SIGTERM", "SIGHUP"]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGHUP)
+
+
+def test_training_outlives_the_reader_of_its_progress(packed: PackedImages, tmp_path: Path) -> None:
+    """As in ``train ... 2>&1 | head -1``: the pipe is closed after one line, and a signal still stops it with a state."""
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from pathlib import Path
+from liftedstruct.packed import PackedImages
+from liftedstruct.training import reporting, train
+from training.sets import settings
+reporting.LINE_SECONDS = 0
+train(settings(PackedImages({str(packed.folder)!r}), Path({str(tmp_path / "run")!r}), steps=30, log_every=1))
+""")
+    process = subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert process.stderr
+    assert process.stderr.readline()
+    process.stderr.close()
+    assert process.wait(timeout=120) == 0
+    state = RunFolder(tmp_path / "run").progress()
+    assert state
+    assert state["step"] == 30
+
+
+def test_a_kill_between_the_embedder_and_its_state(
+    packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The embedder says its own step, whatever the state says, and the run goes on to the same bytes."""
+
+    class KilledError(BaseException):
+        pass
+
+    def keep_and_die(self: Training, kept: Embedder | None = None) -> None:
+        keep(self, kept)
+        raise KilledError
+
+    whole = run(packed, tmp_path / "whole", validate_every=0)
+    config = settings(packed, tmp_path / "run", validate_every=0)
+    keep = Training._keep
+    monkeypatch.setattr(Training, "_keep", keep_and_die)
+    with pytest.raises(KilledError):
+        train(config, progress=False)
+    monkeypatch.undo()
+    state, embedder = RunFolder(tmp_path / "run").progress(), Embedder.load(tmp_path / "run")
+    assert state
+    assert (state["step"], embedder.trained_on and embedder.trained_on.step) == (0, 12)
+    assert "step 12; test part of" in embed(embedder, packed, packed.test).protocol["embeddings of"]
+    assert learned(resume(tmp_path / "run", progress=False)) == learned(whole)
 
 
 def test_from_a_thread_that_hears_no_signals(packed: PackedImages, tmp_path: Path) -> None:
@@ -366,7 +454,7 @@ def test_killed_before_its_first_state(packed: PackedImages, tmp_path: Path) -> 
 
 def test_one_training_at_a_time(packed: PackedImages, tmp_path: Path) -> None:
     one = run(packed, tmp_path / "run", steps=2)
-    message = r"run must have one training at a time, process \d+ is at it\. Wait for it"
+    message = r"run must have one training at a time, it is in use by process \d+\. Wait for it"
     with RunFolder(tmp_path / "run").locked(), pytest.raises(ValueError, match=message):
         resume(one.folder)
 
@@ -658,7 +746,8 @@ def test_an_embedder_that_was_removed_comes_back(packed: PackedImages, tmp_path:
         last = run(packed, tmp_path / f"last of {every}", validate_every=0, lr=5e-3)
         (one.folder / EMBEDDER).unlink()
         back = resume(one.folder, progress=False)
-        assert learned(back) == learned(last)
+        weights = [each.embedder().state_dict() for each in (back, last)]  # the records differ: one has asked held-out classes
+        assert all(weights[0][name].equal(tensor) for name, tensor in weights[1].items())
         assert back.best_step == one.steps
 
 

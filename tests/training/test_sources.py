@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from liftedstruct.batches import MinedBatches
-from liftedstruct.training import TrainConfig
+from liftedstruct.images import ArraySource, ImageSet
+from liftedstruct.packed import prepare
+from liftedstruct.training import TrainConfig, sources
 from liftedstruct.training.sources import (
     Ahead,
     Batch,
@@ -35,6 +39,42 @@ def test_difficult_neighbours_by_loops(n: int, classes: int, count: int, seed: i
         expected[i, : len(near)] = near
     table = difficult_neighbours(X, y, count)
     assert table.tolist() == expected.tolist()
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=8), st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
+def test_difficult_neighbours_of_small_and_large_classes(sizes: list[int], large: int, count: int, seed: int) -> None:
+    """On points of a grid, where most distances are tied, with classes that are large from any size on."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    X = rng.integers(3, size=(len(y), 2)).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "LARGE", large)
+        patch.setattr(sources, "QUERIES", 5)
+        table = difficult_neighbours(X, y, count)
+    for i, found in enumerate(table.tolist()):
+        others = sorted((float(((X[i] - X[j]) ** 2).sum()), j) for j in range(len(y)) if y[j] != y[i])
+        near = [j for _, j in others[:count]]
+        assert found == near + [-1] * (count - len(near))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
+def test_difficult_neighbours_of_a_large_class_take_little_memory() -> None:
+    code = """
+import re
+from pathlib import Path
+import numpy as np
+from liftedstruct.training.sources import difficult_neighbours
+def status(field): return 1024 * int(re.search(field + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+y = np.minimum(np.arange(6000), 3000)  # 3,000 classes of one image, and one of 3,000
+X = np.random.default_rng(0).normal(size=(6000, 8)).astype(np.float32)
+difficult_neighbours(X[2500:3500], y[2500:3500], 10)
+before = status("VmRSS")
+difficult_neighbours(X, y, 10)
+print(status("VmHWM") - before)
+"""
+    extra = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
+    assert extra < 6000 * 3000 * 8 / 2  # half of the indices of as many neighbours as the class has images
 
 
 def test_mined_batches_take_them() -> None:
@@ -74,6 +114,24 @@ def test_split_is_by_class_and_by_seed(tmp_path: Path) -> None:
     assert split(packed, 0.0, 0)[1].tolist() == []
     own = products(tmp_path / "own", validation=0.5)
     assert split(own, 0.25, 0)[1].tolist() == own.validation.tolist()  # those of the packed set come first
+
+
+def test_split_separates_no_names_that_are_alike(tmp_path: Path) -> None:
+    names = [*"abcdef", *"ABCDEF", "g", "h"]
+    pixels = np.random.default_rng(0).integers(256, size=(28, 8, 8, 3), dtype=np.uint8)
+    paths, labels = tuple(map(str, range(28))), np.arange(28) // 2
+    image_set = ImageSet("arrays", tmp_path, ArraySource(pixels), paths, labels, tuple(names), np.array([12, 13]))
+    packed = prepare(image_set, tmp_path / "packed", size=8, progress=False)
+    for seed in range(10):
+        train, held = split(packed, 0.5, seed)
+        assert len(train) == len(held) == 12
+        assert not {names[c].lower() for c in packed.labels[train]} & {names[c].lower() for c in packed.labels[held]}
+    assert len(split(packed, 0.9, 0)[0]) == 8  # of two names
+    image_set = ImageSet(
+        "arrays", tmp_path, ArraySource(pixels), paths, labels // 4, ("a", "A", "b", "B"), np.array([], np.int64)
+    )
+    with pytest.raises(ValueError, match="validation must have three training classes or more to take from, got 2"):
+        split(prepare(image_set, tmp_path / "few", size=8, progress=False), 0.5, 0)
 
 
 def test_one_batch_ahead() -> None:

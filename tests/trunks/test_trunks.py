@@ -1,3 +1,4 @@
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import adaptive_avg_pool2d, adaptive_max_pool2d
 
-from liftedstruct.trunks import DEFAULT_TRUNK, POOLS, TRUNKS, make_trunk
+from liftedstruct.trunks import DEFAULT_TRUNK, POOLS, TRUNKS, adapters, make_trunk
 from liftedstruct.trunks.adapters import AdaptedTrunk
 
 OWN = sorted(TRUNKS)
@@ -139,6 +140,18 @@ def test_timm() -> None:
     vit = make_trunk("timm:vit_tiny_patch16_224", pretrained=False)
     with pytest.raises(ValueError, match=r"must have images that it can take, got 64 x 64: .* Use crops of 224"):
         vit(torch.zeros(1, 3, 64, 64))
+
+
+def test_no_call_of_transformers_runs_code_of_the_hub() -> None:
+    """A saved embedder names its trunk, so whoever made the file chooses the repository that is asked."""
+    calls = [
+        (node.func.attr, {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords})
+        for node in ast.walk(ast.parse(Path(adapters.__file__).read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("from_")
+    ]
+    assert sorted(name for name, _ in calls) == ["from_config", "from_pretrained", "from_pretrained"]
+    assert [keywords.get("trust_remote_code") for _, keywords in calls] == ["False"] * 3
+    assert sum(keywords.get("use_safetensors") == "True" for _, keywords in calls) == 1
 
 
 def test_transformers(tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
+import io
+import json
 import os
 import pickle
+import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +12,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from liftedstruct import arrays
 from liftedstruct.trunks import make_trunk
-from liftedstruct.trunks.weights import read_tensors
+from liftedstruct.trunks.weights import READERS, read_tensors
 
 
 class Trap:
@@ -54,6 +59,50 @@ def test_files_that_are_something_else(tmp_path: Path, suffix: str, content: byt
     file.write_bytes(content)
     with pytest.raises(ValueError, match=r"weights\.\w+ must be a whole \.\w+ file of tensors, got: [^\n]+$"):
         read_tensors(file)
+
+
+def test_headers_that_claim_more_than_the_file_holds(tmp_path: Path) -> None:
+    array = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": (10**15,)}
+    np.lib.format.write_array_header_1_0(array, header)
+    (tmp_path / "a.npz").write_bytes(array.getvalue())
+    with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
+        archive.writestr("a.npy", array.getvalue())
+    about = json.dumps({"a": {"dtype": "F32", "shape": [10**15], "data_offsets": [0, 4 * 10**15]}}).encode()
+    (tmp_path / "c.safetensors").write_bytes(struct.pack("<Q", len(about)) + about)
+    torch.save({"a": torch.ones(4)}, tmp_path / "d.pth", _use_new_zipfile_serialization=False)
+    whole = (tmp_path / "d.pth").read_bytes()
+    at = whole.index(b"K\x04", whole.index(b"cpu"))  # the number of elements
+    (tmp_path / "d.pth").write_bytes(whole[:at] + b"\x8a\x08" + struct.pack("<q", 10**15) + whole[at + 2 :])
+    for name in ("a.npz", "b.npz", "c.safetensors", "d.pth"):
+        with pytest.raises(ValueError, match=r"must be a whole \.\w+ file of tensors, got: [^\n]+ Fetch it again\.$"):
+            read_tensors(tmp_path / name)
+
+
+def test_a_torch_file_that_expands_beyond_the_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save({"a": torch.zeros(10**5)}, tmp_path / "a.pth")
+    with (
+        zipfile.ZipFile(tmp_path / "a.pth") as stored,
+        zipfile.ZipFile(tmp_path / "b.pth", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in stored.namelist():
+            packed.writestr(name, stored.read(name))
+    monkeypatch.setattr(arrays, "available_bytes", lambda: 10**5)
+    assert len(read_tensors(tmp_path / "a.pth")["a"]) == 10**5
+    with pytest.raises(
+        ValueError, match=r"got: it expands from [\d,]+ to 40\d,\d+ bytes, and 100,000 bytes of memory are free"
+    ):
+        read_tensors(tmp_path / "b.pth")
+
+
+def test_memory_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: Path) -> dict[str, torch.Tensor]:
+        raise MemoryError
+
+    monkeypatch.setitem(READERS, ".caffemodel", full)
+    (tmp_path / "a.caffemodel").touch()
+    with pytest.raises(ValueError, match=r"must be a whole \.caffemodel file of tensors, got: MemoryError\. Fetch it again"):
+        read_tensors(tmp_path / "a.caffemodel")
 
 
 def test_other_objects(tmp_path: Path) -> None:

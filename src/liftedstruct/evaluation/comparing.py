@@ -84,7 +84,7 @@ def compare(
 
     Args:
         a: scores of the first embedding.
-        b: scores of the second, of the same images in the same order.
+        b: scores of the second, of the same images in the same order; scores with ids of their images must have the same.
         names: what to call the two.
         samples: bootstrap draws.
         flips: of the signs.
@@ -92,10 +92,11 @@ def compare(
 
     """
     check_count("samples", samples), check_count("flips", flips), check_count("seed", seed, 0)
-    if not np.array_equal(a.classes, b.classes):
+    if not a.same_images(b):
+        what = "ids" if np.array_equal(a.classes, b.classes) else "classes"
         raise ValueError(
             f"scores must be of the same images in the same order, got {len(a.classes):,} and {len(b.classes):,} images whose "
-            "classes differ. Evaluate both embeddings on the same images."
+            f"{what} differ. Evaluate both embeddings on the same images."
         )
     if a.singles != b.singles:
         raise ValueError(f"scores must treat single images alike, got singles={a.singles!r} and {b.singles!r}. Choose one.")

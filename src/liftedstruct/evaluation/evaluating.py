@@ -1,11 +1,13 @@
 """Embeddings in, the paper's three measures out, each with its interval and all with their protocol."""
 
+import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from liftedstruct.checks import Embeddings, Labels, as_classes, as_embeddings, as_labels, check_count, pick
@@ -17,7 +19,9 @@ from liftedstruct.neighbours import first_ranks
 from liftedstruct.neighbours.ranks import SINGLES, check_ks
 from liftedstruct.progress import say
 
-__all__ = ["CLUSTERINGS", "by_first_image", "evaluate", "hits_by_class", "recall_estimates"]
+__all__ = ["CLUSTERINGS", "Ids", "by_first_image", "digest_of", "evaluate", "hits_by_class", "recall_estimates"]
+
+Ids = Sequence[int] | Sequence[str] | NDArray[np.generic]
 
 CLUSTERINGS = {"affinity": ("affinity",), "both": ("affinity", "kmeans"), "kmeans": ("kmeans",), "none": ()}
 # Lines of the protocol that evaluate writes itself.
@@ -38,6 +42,7 @@ def evaluate(
     samples: int = 1000,
     seed: int = 0,
     progress: bool = False,
+    ids: Ids | None = None,
     protocol: Mapping[str, str] | None = None,
 ) -> Scores:
     """Recall@K, NMI and F1 of an embedding, as in the paper, with 95 % intervals by bootstrap over the classes.
@@ -56,6 +61,7 @@ def evaluate(
         samples: bootstrap draws.
         seed: of the bootstrap and of k-means.
         progress: say on stderr what is being done.
+        ids: (n,), what tells the images apart, such as their paths: two scores with ids are compared for the same images only.
         protocol: what else to print and save beside the scores: trunk, weights, size, crop, ...
 
     >>> import numpy as np
@@ -91,6 +97,8 @@ def evaluate(
             f"n_clusters must be at most the number of images, got {K:,} for {n:,} images. Ask for fewer clusters."
         )
     check_count("samples", samples), check_count("seed", seed, 0)
+    if ids is not None and np.shape(ids) != (n,):
+        raise ValueError(f"ids must have shape (n,), one for each of the {n:,} images, got {np.shape(ids)}. Pass as many.")
     for name in OWN.intersection(protocol or {}):
         raise ValueError(f"protocol must leave {name!r} to evaluate, which says it itself. Give it another name.")
     own = {"images": f"{n:,}", "classes": f"{n_classes:,}", "distance": "Euclidean"}
@@ -113,10 +121,16 @@ def evaluate(
         f1={name: _agreement(pairwise_f1(y, clusters[name]), weighted_f1, tables[name], samples, seed) for name in names},
         protocol={str(name): str(text) for name, text in {**(protocol or {}), **own}.items()},
         singles=singles,
+        images={} if ids is None else {"ids": digest_of(ids)},
         classes=y,
         ranks=ranks,
         clusters=clusters,
     )
+
+
+def digest_of(ids: Ids) -> str:
+    """The start of a hash of these ids in this order."""
+    return hashlib.sha256("\0".join(map(str, np.asarray(ids).tolist())).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def hits_by_class(ranks: Integers, classes: Integers, ks: Iterable[int], missed: bool) -> tuple[Array, Array]:

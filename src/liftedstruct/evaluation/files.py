@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-import zipfile
-import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,16 +11,18 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from liftedstruct.arrays import UNNAMED, load_arrays
 from liftedstruct.checks import as_classes
-from liftedstruct.evaluation.evaluating import by_first_image, evaluate
-from liftedstruct.evaluation.scores import Scores
+from liftedstruct.embedder import EMBEDDINGS, check_current
+from liftedstruct.evaluation.evaluating import by_first_image, digest_of, evaluate
+from liftedstruct.evaluation.scores import Scores, same_ids
+from liftedstruct.packed.files import META, read_record
 
 __all__ = [
-    "EMBEDDINGS",
     "READINGS",
     "READINGS_FILE",
-    "SCORES",
     "belong",
+    "check_comparable",
     "count_readings",
     "evaluate_file",
     "find_embeddings",
@@ -29,9 +30,9 @@ __all__ = [
     "read_embeddings",
 ]
 
-EMBEDDINGS, SCORES = "embeddings.npz", "scores.json"  # their names in the folder of a run
 READINGS_FILE = "test-readings.jsonl"  # its name in the folder of a prepared data set
-KNOWN = ("embeddings", "labels", "protocol", "part", "data")
+IDS = ("contents", "paths")  # what tells images apart: hashes of their files, or their names
+KNOWN = ("embeddings", "labels", "protocol", "part", "data", *IDS)
 READINGS, CHECKSUM = "readings of the test classes", "embeddings SHA-256"  # lines of the protocol
 LABELS_TOO = "Add the labels as an array 'labels', or name a file of them with --labels."
 
@@ -39,7 +40,8 @@ LABELS_TOO = "Add the labels as an array 'labels', or name a file of them with -
 def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings: Any) -> Scores:
     """Scores of saved embeddings.
 
-    If the embeddings are those of the test half of a prepared data set, the reading is noted beside the data.
+    Embeddings in the folder of a run must be those of its embedder as it is now. If they are of the test classes of a prepared
+    dataset that is still there, the reading is noted beside the data.
 
     Args:
         path: what :func:`read_embeddings` reads, or the folder of a run that holds such a file.
@@ -50,11 +52,46 @@ def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings
     path = find_embeddings(path)
     arrays = _arrays(path)
     embeddings, y, protocol = _known(path, arrays, labels)
+    check_current(path, protocol, str(arrays.get("data", "DATA")), str(arrays.get("part", "test")))
     scores = evaluate(embeddings, y, protocol={**protocol, CHECKSUM: _checksum(embeddings)}, **settings)
+    scores = replace(scores, images=_images(arrays, len(embeddings)))
     if str(arrays.get("part")) not in ("test", "all") or "data" not in arrays:  # all of it has the test classes too
         return scores
     number = note_reading(Path(str(arrays["data"])), path, scores)
     return replace(scores, protocol={**scores.protocol, READINGS: number})
+
+
+def check_comparable(first: Path, second: Path) -> None:
+    """Raise unless two files of embeddings or scores are of the same images and, in a run's folder, of its embedder.
+
+    It is found out before any work, and before any reading is noted.
+    """
+    images = []
+    for path in (first, second):
+        if path.suffix == ".json":
+            scores = Scores.load(path)
+            check_current(path, scores.protocol)
+            images.append(scores.images)
+        else:
+            file = find_embeddings(path)
+            arrays = _arrays(file, ("embeddings", "protocol", "part", "data", *IDS))
+            check_current(file, _protocol(file, arrays), *(str(arrays[name]) for name in ("data", "part") if name in arrays))
+            images.append(_images(arrays, len(arrays.get("embeddings", ()))))
+        if not images[-1]:
+            raise ValueError(
+                f"files to compare must say which images they are of, {path} does not. Save their paths as an array 'paths' "
+                "beside the embeddings, or pass ids to evaluate."
+            )
+    if not same_ids(*images):
+        raise ValueError(
+            f"files to compare must be of the same images in the same order, {first} and {second} are not. "
+            "Embed the same part of the same dataset with each."
+        )
+
+
+def _images(arrays: Mapping[str, NDArray[np.generic]], n: int) -> dict[str, str]:
+    """Digests of what tells the images apart, as far as a file has it for each of them."""
+    return {kind: digest_of(arrays[kind]) for kind in IDS if kind in arrays and arrays[kind].shape == (n,)}
 
 
 def belong(scores: Scores, embeddings: NDArray[np.floating], labels: NDArray[np.generic]) -> bool:
@@ -74,10 +111,11 @@ def find_embeddings(path: str | Path) -> Path:
 def note_reading(data: Path, path: Path, scores: Scores) -> str:
     """Append a line to the readings of a data set's test classes, and say how many there are now.
 
-    Whoever reads the test classes often enough ends up choosing by them; the file beside the data keeps count.
+    Whoever reads the test classes often enough ends up choosing by them; the file beside the data keeps count. It is written
+    beside a prepared dataset only, and only if its checksum is the one that the embeddings were made with.
     """
-    if not data.is_dir():
-        return f"not noted, {data} is not here"
+    if not is_prepared(data, scores.protocol.get("checksum")):
+        return f"not noted, {data} does not hold the dataset that was embedded"
     line = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "file": str(path.absolute()),
@@ -85,8 +123,9 @@ def note_reading(data: Path, path: Path, scores: Scores) -> str:
         "scores": {name: estimate.value for name, estimate in scores.measures.items()},
     }
     try:
-        with (data / READINGS_FILE).open("a+", encoding="ascii") as stream:  # one write at its end: two processes do not mix
-            stream.write(json.dumps(line) + "\n")
+        with (data / READINGS_FILE).open("a+b") as stream:
+            cut = stream.tell() > 0 and (stream.seek(-1, 2), stream.read(1))[1] != b"\n"  # by a kill or a full disk
+            stream.write(b"\n" * cut + json.dumps(line).encode("ascii") + b"\n")  # one write: two processes do not mix
             stream.flush()
             stream.seek(0)
             count = sum(1 for _ in stream)
@@ -95,13 +134,21 @@ def note_reading(data: Path, path: Path, scores: Scores) -> str:
     return f"{count:,} so far, this one included"
 
 
-def count_readings(data: Path) -> int | None:
-    """How often the test classes of a prepared data set were read, as far as was noted beside it; None if it is gone."""
+def count_readings(data: Path, checksum: str | None) -> int | None:
+    """How often the test classes of a prepared dataset were read, as far as was noted beside it; None if it is gone."""
+    if not is_prepared(data, checksum):
+        return None
     try:
         with (data / READINGS_FILE).open("rb") as stream:
             return sum(1 for _ in stream)
     except OSError:
-        return 0 if data.is_dir() else None
+        return 0
+
+
+def is_prepared(data: Path, checksum: str | None) -> bool:
+    """Whether a folder holds the prepared dataset of this checksum."""
+    record = read_record(data / META)
+    return record is not None and checksum is not None and record.get("checksum") == checksum
 
 
 def read_embeddings(
@@ -132,22 +179,18 @@ def _known(
     return cast("NDArray[np.floating]", arrays["embeddings"]), y, _protocol(path, arrays)  # evaluate checks the type
 
 
-def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+def _arrays(path: Path, names: Sequence[str] = KNOWN) -> dict[str, NDArray[np.generic]]:
     """The arrays that we know of; a ``.npy`` file has one, the embeddings."""
     if path.suffix not in (".npy", ".npz"):
         raise ValueError(f"embeddings must be in a .npz or .npy file, got {path}. Save them with np.savez.")
     try:
-        with path.open("rb") as stream:
-            loaded = np.load(stream, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return {"embeddings": loaded}
-            return {name: loaded[name] for name in KNOWN if name in loaded.files}
-    except (ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        if "allow_pickle" in str(error):
-            what, remedy = "Python objects", "Save text with np.array(labels, dtype=str), and numbers as numbers."
-        else:
-            what, remedy = "something else", "Save it again with np.savez or np.save."
-        raise ValueError(f"{path} must hold arrays of numbers or text, got {what}. {remedy}") from error
+        arrays = load_arrays(path, names)
+    except ValueError as error:
+        remedy = "Save it again with np.savez or np.save."
+        if "Python objects" in str(error):
+            remedy = "Save text with np.array(labels, dtype=str), and numbers as numbers."
+        raise ValueError(f"{path} must hold arrays of numbers or text, got: {error}. {remedy}") from error
+    return {"embeddings" if name == UNNAMED else name: array for name, array in arrays.items()}
 
 
 def _read_labels(path: Path) -> NDArray[np.generic]:

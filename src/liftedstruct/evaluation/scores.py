@@ -1,6 +1,7 @@
 """Scores with their intervals and their protocol: printed as a table, saved as JSON."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ from numpy.typing import NDArray
 
 from liftedstruct.atomic import write_json
 from liftedstruct.checks import pick
+from liftedstruct.embedder import OF, SEEN
 from liftedstruct.neighbours.ranks import SINGLES
 
-__all__ = ["Estimate", "Integers", "Scores"]
+__all__ = ["Estimate", "Integers", "Scores", "same_ids"]
 
-FORMAT, VERSION = "liftedstruct scores", 1
+FORMAT, VERSION = "liftedstruct scores", 2
 
 Integers = NDArray[np.int64]
 
@@ -40,6 +42,7 @@ class Scores:
     f1: dict[str, Estimate]
     protocol: dict[str, str]  # in the order of the table
     singles: str  # what was done with images that are alone in their class, "leave-out" or "miss"
+    images: dict[str, str]  # digests of what tells the images apart, in their order: {"contents": ..., "paths": ...}
     classes: Integers  # (n,), numbered in the order of their first images
     ranks: Integers  # (n,), of the first image of the same class, 0 where there is none
     clusters: dict[str, Integers]  # {clustering: (n,)}
@@ -57,9 +60,19 @@ class Scores:
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in rows)
 
+    def describe(self) -> str:
+        """What it is a score of, in one line; empty where the embeddings do not say."""
+        of, seen = self.protocol.get(OF, ""), self.protocol.get(SEEN)
+        return f"{of}; {SEEN}: {seen}" if seen else of
+
+    def same_images(self, other: "Scores") -> bool:
+        """Whether both are of the same images in the same order, as far as they say."""
+        return same_ids(self.images, other.images) and np.array_equal(self.classes, other.classes)
+
     def save(self, path: str | Path) -> None:
         """Write all of it to a JSON file, which is never half there."""
         record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "protocol": self.protocol, "singles": self.singles}
+        record["images"] = self.images
         for name in ("recall", "nmi", "f1"):
             estimates: dict[Any, Estimate] = getattr(self, name)
             record[name] = {str(key): [e.value, e.low, e.high] for key, e in estimates.items()}
@@ -81,7 +94,7 @@ class Scores:
                 f"{path} must be a file of scores, got something else or a damaged one. Make it with Scores.save, "
                 "or 'liftedstruct evaluate ... --out'."
             ) from error
-        raise ValueError(f"{path} must be of version {VERSION}, got {record['version']!r}. Read it with a newer liftedstruct.")
+        raise ValueError(f"{path} must be of version {VERSION}, got {record['version']!r}. Evaluate again.")
 
     @staticmethod
     def _of(record: dict[str, Any]) -> "Scores":
@@ -96,10 +109,17 @@ class Scores:
             f1={name: Estimate(*map(float, record["f1"][name])) for name in clusters},
             protocol={name: str(text) for name, text in record["protocol"].items()},
             singles=record["singles"],
+            images={str(kind): str(digest) for kind, digest in record["images"].items()},
             classes=classes,
             ranks=ranks,
             clusters=clusters,
         )
+
+
+def same_ids(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether digests of ids are equal: those of the files' bytes if both have them, or else of all kinds."""
+    common = one.keys() & other.keys()
+    return all(one[kind] == other[kind] for kind in common & {"contents"} or common) if common else one == other
 
 
 def _integers(numbers: list[int]) -> Integers:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from liftedstruct import __version__
 from liftedstruct.atomic import write_json
-from liftedstruct.embedder import EMBEDDER, Embedder, Embeddings, embed
+from liftedstruct.embedder import EMBEDDINGS, SHA, Embedder, Embeddings, embed
 from liftedstruct.evaluation import Scores
-from liftedstruct.evaluation.files import EMBEDDINGS
 from liftedstruct.experiments.data import read_kept
 from liftedstruct.experiments.steps import Steps
 from liftedstruct.experiments.summary import COLUMNS, summary
@@ -99,7 +98,7 @@ def describe_run(config: TrainConfig) -> str:
 def _measure_untrained(config: TrainConfig, packed: PackedImages, folder: Path) -> Path:
     """Embed and measure the test classes with the trunk as it is before any training; the file of the embeddings."""
     file, embedder = folder / UNTRAINED, _untrained(config)
-    if not _is_of(file, packed, weights=embedder.trunk.weights, trunk=embedder.trunk.name, crop=embedder.crop):
+    if not _is_of(file, packed, embedder):
         embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True, out=file)
     return _measured(file)
 
@@ -110,8 +109,7 @@ def _measure_trained(config: TrainConfig, packed: PackedImages, others: Sequence
     if run.recall_at_1 is not None and not run.best_step:
         say("      no step was better on the held-out classes than the start, which is what was kept")
     file, embedder = run.folder / EMBEDDINGS, run.embedder()
-    newer = file.exists() and file.stat().st_mtime >= (run.folder / EMBEDDER).stat().st_mtime
-    if not (newer and _is_of(file, packed, dim=embedder.dim, normalised=embedder.normalize, crop=embedder.crop)):
+    if not _is_of(file, packed, embedder):
         embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True, out=file)
     return _measured(run.folder)
 
@@ -121,15 +119,15 @@ def _untrained(config: TrainConfig) -> Embedder:
     return Embedder(starting_trunk(replace(config, pool="average")), 0, crop=config.crop)
 
 
-def _is_of(file: Path, packed: PackedImages, **protocol: object) -> bool:
-    """Whether a file has the embeddings of this data's test classes, made as the protocol says."""
+def _is_of(file: Path, packed: PackedImages, embedder: Embedder) -> bool:
+    """Whether a file has the embeddings that this embedder makes of this data's test classes."""
     if not file.is_file():
         return False
     try:
         found = Embeddings.load(file)
     except ValueError:  # it is written anew
         return False
-    wanted = {"checksum": packed.checksum, **protocol}
+    wanted = {"checksum": packed.checksum, "crop": embedder.crop, SHA: embedder.short_sha()}
     return found.part == "test" and all(found.protocol.get(name) == value for name, value in wanted.items())
 
 

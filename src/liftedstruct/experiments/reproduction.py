@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from liftedstruct.checks import check_count, pick
-from liftedstruct.evaluation.files import EMBEDDINGS
+from liftedstruct.embedder import EMBEDDINGS
 from liftedstruct.experiments.data import PREPARED, prepare_in
 from liftedstruct.experiments.measuring import carry_out, check_tools, describe_run, number_of_steps
 from liftedstruct.experiments.pace import measure_pace

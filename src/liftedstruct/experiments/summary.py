@@ -95,9 +95,10 @@ def _comparable(first: Run, run: Run) -> bool:
 
 def _protocol(run: Run) -> str:
     """How the scores were made, in a sentence."""
-    asked, protocol = len(np.unique(run.labels)), run.found.protocol
+    asked, protocol, seen = len(np.unique(run.labels)), run.found.protocol, run.found.seen
+    unseen = "" if seen and seen.any else " that no training has read"
     return (
-        f"{len(run):,} test images of {asked:,} classes that no training has read, {protocol['size']} px ({protocol['fit']}), "
+        f"{len(run):,} test images of {asked:,} classes{unseen}, {protocol['size']} px ({protocol['fit']}), "
         f"one centre crop of {protocol['crop']} px, Euclidean distance, affinity propagation to {asked:,} clusters; "
         f"trunk {protocol['trunk']}; p paired over the classes."
     )

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "CONTENTS",
+    "CONTENTS_PART",
     "EDGE",
     "HEADER",
     "IMAGES",
@@ -21,11 +23,11 @@ __all__ = [
     "read_record",
 ]
 
-VERSION = 1
+VERSION = 2
 SIZE = 256  # side of the images, the paper's
 EDGE = 8 / 7  # images are so much larger than the crops, about: 256 for 224
-IMAGES, LABELS, PATHS, META = "images.npy", "labels.npy", "paths.json", "meta.json"
-PART, PROGRESS = "images.npy.part", "progress.json"  # there while a prepare is not finished
+IMAGES, LABELS, CONTENTS, PATHS, META = "images.npy", "labels.npy", "contents.npy", "paths.json", "meta.json"
+PART, CONTENTS_PART, PROGRESS = "images.npy.part", "contents.part", "progress.json"  # there while a prepare is not finished
 LEFT_OUT = "left-out.json"  # there after a prepare that found too many images unreadable, until one succeeds
 LOCK = "prepare.lock"  # there while one runs
 HEADER = 128  # bytes before the first pixel: the .npy header, padded, so that n can be filled in at the end

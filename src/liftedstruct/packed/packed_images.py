@@ -1,6 +1,7 @@
 """Reading a packed set: random crops to train on, centre crops to test on, straight from the map into the batch."""
 
 import json
+import zlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +12,10 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from PIL import Image
 
+from liftedstruct.arrays import UNNAMED, load_arrays
 from liftedstruct.checks import check_count, pick
 from liftedstruct.images.image_set import Indices
-from liftedstruct.packed.files import HEADER, IMAGES, LABELS, META, PATHS, PROGRESS, VERSION, read_record
+from liftedstruct.packed.files import CONTENTS, HEADER, IMAGES, LABELS, META, PATHS, PROGRESS, VERSION, read_record
 
 __all__ = ["PackedImages"]
 
@@ -43,17 +45,21 @@ class PackedImages:
         self.truncated: tuple[str, ...] = tuple(meta["truncated"])  # kept, though they were cut off
         n, row = meta["n"], 3 * self.size**2
         self.labels: Indices = self._load(LABELS, np.dtype(np.int64), (n,))  # (n,)
+        self.contents: NDArray[np.uint64] = self._load(CONTENTS, np.dtype(np.uint64), (n,))  # hashes of the files  (n,)
         self.images: NDArray[np.uint8] = self._load(IMAGES, np.dtype(np.uint8), (n, self.size, self.size, 3), HEADER + n * row)
+        if read_record(self.folder / META) != meta:
+            raise ValueError(f"{folder} must stay as it is while it is opened, prepare has just replaced it. Open it again.")
 
     def _load(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], length: int | None = None) -> NDArray[Any]:
         try:
             found = (self.folder / name).stat().st_size
             if length is not None and found != length:
                 raise ValueError(f"{found:,} bytes instead of {length:,}")
-            array = np.load(self.folder / name, mmap_mode="r" if length is not None else None)
+            file = self.folder / name
+            array = np.load(file, mmap_mode="r") if length is not None else load_arrays(file)[UNNAMED]
             if (array.shape, array.dtype) != (shape, dtype):
                 raise ValueError(f"{array.dtype} {array.shape} instead of {dtype} {shape}")
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, KeyError) as error:
             raise ValueError(
                 f"{self.folder / name} must be as prepare left it, got: {error}. Make it anew, --force."
             ) from error
@@ -65,13 +71,29 @@ class PackedImages:
     def __repr__(self) -> str:
         return f"PackedImages({str(self.folder)!r}): {len(self)} of {self.name} at {self.size} x {self.size}"
 
-    def __reduce__(self) -> tuple[type["PackedImages"], tuple[str]]:
-        return PackedImages, (str(self.folder),)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (str(self.folder), self.identity)
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
         """Where each image came from, as its source knew it."""
-        return tuple(json.loads((self.folder / PATHS).read_text(encoding="ascii")))
+        try:
+            paths = tuple(json.loads((self.folder / PATHS).read_text(encoding="ascii")))
+        except (OSError, ValueError, TypeError) as error:
+            raise ValueError(
+                f"{self.folder / PATHS} must be as prepare left it, got: {error}. Prepare it again, --force."
+            ) from error
+        _reopen(str(self.folder), self.identity)  # the file was read of the set that was opened
+        if len(paths) != len(self):
+            raise ValueError(
+                f"{self.folder / PATHS} must name {len(self)} images, got {len(paths)}. Prepare it again, --force."
+            )
+        return paths
+
+    @property
+    def identity(self) -> str:
+        """Of these images in this order: the checksum does not see which of them could not be read."""
+        return f"{self.checksum[:12]}-{zlib.crc32(self.contents.tobytes()):08x}"
 
     @cached_property
     def test(self) -> Indices:
@@ -176,3 +198,13 @@ class PackedImages:
             if flips[row]:  # by torch, while the row is in the cache: numpy copies backwards byte by byte, 3 times as slow
                 rows[row] = rows[row].flip(across)
         return out
+
+
+def _reopen(folder: str, identity: str) -> PackedImages:
+    """The set that was opened before, in another process or later; raises if ``prepare --force`` has replaced it since."""
+    packed = PackedImages(folder)
+    if packed.identity != identity:
+        raise ValueError(
+            f"{folder} must be as it was when it was opened, it was {identity} and is {packed.identity}. Open it again."
+        )
+    return packed

@@ -16,12 +16,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.atomic import locked, sync_folder, write_json
+from liftedstruct.atomic import BINARY, is_temporary, locked, replacing, sync, sync_folder, write_json
 from liftedstruct.checks import check_count, pick
-from liftedstruct.decoding import FITS, ImageError, SourceError, decode, is_passing
+from liftedstruct.decoding import FITS, ImageError, SourceError, content_hash, decode, is_passing
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.images.sources import Source
 from liftedstruct.packed.files import (
+    CONTENTS,
+    CONTENTS_PART,
     HEADER,
     IMAGES,
     LABELS,
@@ -113,7 +115,8 @@ def prepare(
         old_must_go = _check_space(folder, state)
         if not state.processed:
             write_json(folder / PROGRESS, state.record())  # first: the folder stays one of ours at every moment
-            (folder / PART).unlink(missing_ok=True)
+            for name in (PART, CONTENTS_PART):
+                (folder / name).unlink(missing_ok=True)
         if old_must_go or not (state.processed or (folder / META).exists()):
             _remove_set(folder)
         try:
@@ -166,9 +169,14 @@ class _State:
         return 3 * int(self.plan["size"]) ** 2
 
     @property
+    def rows(self) -> int:
+        """Rows so far: one for each image that is not left out."""
+        return self.processed - len(self.left_out)
+
+    @property
     def file_bytes(self) -> int:
-        """Length of the file so far: a row for each image that is not left out."""
-        return HEADER + (self.processed - len(self.left_out)) * self.row_bytes
+        """Length of the file so far."""
+        return HEADER + self.rows * self.row_bytes
 
     def record(self) -> Json:
         """As it is now, without an image that an interrupt left in a list but not in the count."""
@@ -255,8 +263,8 @@ def _first_readable(image_set: ImageSet, record: Json) -> str | None:
 def _begin(folder: Path, image_set: ImageSet, plan: Json, bad_images: str, force: bool, missing: int) -> _State:
     """Where to go on; refuses a folder of other files, and one of another prepare unless forced. Deletes nothing."""
     finished, unfinished = read_record(folder / META), _unfinished(folder)
-    ours = (LOCK, PROGRESS + ".tmp") + ((LEFT_OUT,) if read_record(folder / LEFT_OUT) else ())
-    others = sorted(each.name for each in folder.iterdir() if each.name not in ours)
+    ours = (LOCK,) + ((LEFT_OUT,) if read_record(folder / LEFT_OUT) else ())
+    others = sorted(each.name for each in folder.iterdir() if each.name not in ours and not is_temporary(each.name))
     if others and not (finished or read_record(folder / PROGRESS)):
         raise ValueError(
             f"{folder} must be empty or of an earlier prepare, it holds {others[0]!r} ({len(others)} in all). Choose another."
@@ -281,7 +289,7 @@ def _begin(folder: Path, image_set: ImageSet, plan: Json, bad_images: str, force
     state.cut(state.processed)
     if not finished and (folder / IMAGES).exists() and not (folder / PART).exists():  # killed between the last two renames
         (folder / IMAGES).replace(folder / PART)
-    if not (folder / PART).exists() or (folder / PART).stat().st_size < state.file_bytes:
+    if _length(folder / PART) < state.file_bytes or _length(folder / CONTENTS_PART) < 8 * state.rows:
         return _State(plan, bad_images)
     if (path := _first_readable(image_set, state.record())) is not None:
         state.cut(next(i for i, _ in state.left_out if image_set.paths[i] == path))
@@ -289,7 +297,7 @@ def _begin(folder: Path, image_set: ImageSet, plan: Json, bad_images: str, force
 
 
 def _remove_set(folder: Path) -> None:
-    for name in (META, IMAGES, LABELS, PATHS, PATHS + ".tmp", META + ".tmp"):  # meta first: the rest is not whole
+    for name in (META, IMAGES, LABELS, CONTENTS, PATHS):  # meta first: the rest is not whole
         (folder / name).unlink(missing_ok=True)
 
 
@@ -298,7 +306,7 @@ def _check_space(folder: Path, state: _State) -> bool:
     missing = HEADER + int(state.plan["images"]) * state.row_bytes - state.file_bytes
     needed, free = missing + 2**20 + 300 * int(state.plan["images"]), shutil.disk_usage(folder).free  # the lists take a little
     free += max(0, _length(folder / PART) - state.file_bytes)  # is cut off
-    old = sum(_length(folder / name) for name in (IMAGES, LABELS, PATHS))
+    old = sum(_length(folder / name) for name in (IMAGES, LABELS, CONTENTS, PATHS))
     if free + old < needed:
         raise OSError(
             f"the disk of {folder} must have {_gigabytes(needed)} free, it has {_gigabytes(free + old)}. "
@@ -320,24 +328,26 @@ def _decode_rest(image_set: ImageSet, folder: Path, state: _State, there: list[b
     ahead = 8 * workers  # so many images may be decoded before their turn comes to be written: memory stays bounded
     numbers = iter(range(state.processed, n))
     waiting: collections.deque[Future[_Decoded]] = collections.deque()
-    fd = os.open(folder / PART, os.O_RDWR | os.O_CREAT, 0o666)
+    fd, contents_fd = (os.open(folder / name, os.O_RDWR | os.O_CREAT | BINARY, 0o666) for name in (PART, CONTENTS_PART))
     pool, flusher = ThreadPoolExecutor(workers, "decode"), ThreadPoolExecutor(1, "flush")
     flushed: Future[None] | None = None
     last_flush, disk_failed = time.monotonic(), False
     try:
-        os.ftruncate(fd, state.file_bytes)  # rows beyond what is known to be on the disk are made again
-        os.lseek(fd, 0, os.SEEK_END)
+        for each, length in ((fd, state.file_bytes), (contents_fd, 8 * state.rows)):
+            os.ftruncate(each, length)  # rows beyond what is known to be on the disk are made again
+            os.lseek(each, 0, os.SEEK_END)
         with Bar("prepare", n, state.processed, progress) as bar:
             while state.processed < n:
                 while len(waiting) < ahead and (i := next(numbers, None)) is not None:
                     waiting.append(pool.submit(_decode_one, image_set.source, image_set.paths[i], *settings))
-                pixels, reason, source_failed = waiting.popleft().result()
+                pixels, content, reason, source_failed = waiting.popleft().result()
                 if source_failed or (reason == "missing" and there[state.processed]):
                     raise _SourceGoneError(image_set.paths[state.processed], reason)
                 if pixels is None:
                     _refuse(image_set, state, reason)
                 else:
                     _append(fd, pixels)
+                    _append(contents_fd, np.array([content], np.uint64))
                     if reason:
                         state.truncated.append(state.processed)
                 state.processed += 1
@@ -345,7 +355,7 @@ def _decode_rest(image_set: ImageSet, folder: Path, state: _State, there: list[b
                 if time.monotonic() - last_flush > FLUSH_SECONDS and (flushed is None or flushed.done()):
                     if flushed is not None:
                         flushed.result()
-                    flushed = flusher.submit(_flush, fd, folder, state.record())
+                    flushed = flusher.submit(_flush, (fd, contents_fd), folder, state.record())
                     last_flush = time.monotonic()
     except OSError as error:
         disk_failed = not isinstance(error, _SourceGoneError)
@@ -357,29 +367,31 @@ def _decode_rest(image_set: ImageSet, folder: Path, state: _State, there: list[b
             if flushed is not None:
                 flushed.result()
             if not disk_failed:  # after a failure, a second fsync would say that all is well; the last record holds
-                _flush(fd, folder, state.record())
+                _flush((fd, contents_fd), folder, state.record())
         finally:
             os.close(fd)
+            os.close(contents_fd)
 
 
 class _Decoded(NamedTuple):
-    """Pixels, or none and the reason; both for one that is kept by tolerance."""
+    """Pixels and the hash of the file, or neither and the reason; all for one that is kept by tolerance."""
 
     pixels: NDArray[np.uint8] | None
+    content: int = 0
     reason: str = ""
     source_failed: bool = False
 
 
 def _decode_one(source: Source, path: str, size: int, fit: str, tolerate: bool) -> _Decoded:
     try:
-        return _Decoded(decode(source, path, size, fit))
+        return _Decoded(decode(source, path, size, fit), content_hash(source, path))
     except ImageError as error:
         if not (tolerate and str(error) == "truncated"):
-            return _Decoded(None, str(error), isinstance(error, SourceError))
+            return _Decoded(None, 0, str(error), isinstance(error, SourceError))
     try:
-        return _Decoded(decode(source, path, size, fit, tolerate_truncated=True), "truncated")
+        return _Decoded(decode(source, path, size, fit, tolerate_truncated=True), content_hash(source, path), "truncated")
     except ImageError as error:
-        return _Decoded(None, str(error), isinstance(error, SourceError))
+        return _Decoded(None, 0, str(error), isinstance(error, SourceError))
 
 
 def _refuse(image_set: ImageSet, state: _State, reason: str) -> None:
@@ -398,8 +410,8 @@ def _check_enough(image_set: ImageSet, folder: Path, state: _State) -> None:
     write_json(folder / LEFT_OUT, record)
     if not (folder / META).exists():
         _remove_set(folder)
-    (folder / PART).unlink()
-    (folder / PROGRESS).unlink()
+    for name in (PART, CONTENTS_PART, PROGRESS):
+        (folder / name).unlink()
     i, reason = state.left_out[0]
     raise ValueError(
         f"at least half of the images must be readable, {bad:,} of {n:,} are not; the first is {image_set.paths[i]!r}: "
@@ -411,15 +423,16 @@ def _listed(image_set: ImageSet, state: _State) -> list[dict[str, str]]:
     return [{"path": image_set.paths[i], "reason": reason} for i, reason in state.left_out]
 
 
-def _append(fd: int, pixels: NDArray[np.uint8]) -> None:
-    rest = np.ascontiguousarray(pixels).data.cast("B")
+def _append(fd: int, row: NDArray[np.unsignedinteger]) -> None:
+    rest = np.ascontiguousarray(row).data.cast("B")
     while rest:
         rest = rest[os.write(fd, rest) :]
 
 
-def _flush(fd: int, folder: Path, record: Json) -> None:
-    """Pixels to the disk first, then the word that they are there."""
-    os.fsync(fd)
+def _flush(fds: tuple[int, int], folder: Path, record: Json) -> None:
+    """Pixels and hashes to the disk first, then the word that they are there."""
+    for fd in fds:
+        sync(fd)
     write_json(folder / PROGRESS, record)
 
 
@@ -433,11 +446,11 @@ def _finish(image_set: ImageSet, folder: Path, state: _State) -> None:
     with (folder / PART).open("r+b") as file:
         file.write(npy_header(n, size))
         file.flush()
-        os.fsync(file.fileno())
-    with (folder / LABELS).open("wb") as file:
+        sync(file.fileno())
+    with replacing(folder / LABELS) as file:
         np.save(file, image_set.labels[kept].astype(np.int64))
-        file.flush()
-        os.fsync(file.fileno())
+    with replacing(folder / CONTENTS) as file:
+        np.save(file, np.fromfile(folder / CONTENTS_PART, np.uint64, n))
     write_json(folder / PATHS, [image_set.paths[i] for i in np.flatnonzero(kept)])
     (folder / PART).replace(folder / IMAGES)
     sync_folder(folder)
@@ -453,10 +466,10 @@ def _finish(image_set: ImageSet, folder: Path, state: _State) -> None:
         "left_out": _listed(image_set, state),
         "truncated": [image_set.paths[i] for i in state.truncated],
     }
-    for name in (LEFT_OUT, LEFT_OUT + ".tmp"):
-        (folder / name).unlink(missing_ok=True)
+    (folder / LEFT_OUT).unlink(missing_ok=True)
     write_json(folder / META, meta)
-    (folder / PROGRESS).unlink()
+    for name in (CONTENTS_PART, PROGRESS):
+        (folder / name).unlink()
 
 
 def _cores() -> int:

@@ -5,22 +5,21 @@ patterns and grains are drawn by. Where a surface has a sharp edge, its vertices
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from liftedstruct.compiled import Decorator, compiled
+
 __all__ = ["Model", "arc", "inlined", "kernel", "turn"]
 
-F = TypeVar("F", bound=Callable[..., Any])
 Floats = NDArray[np.float64]
 Part = tuple[NDArray[np.float32], NDArray[np.int32]]
 Point = tuple[float, float, float]
 
-kernel = cast("Callable[[F], F]", numba.njit(cache=True, nogil=True, error_model="numpy"))
-inlined = cast("Callable[[F], F]", numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=True))
+kernel: Decorator = compiled(nogil=True, error_model="numpy")
+inlined: Decorator = compiled(nogil=True, error_model="numpy", forceinline=True)
 CREASE = math.cos(math.radians(40))  # neighbouring faces that turn by more than this meet in an edge
 
 

@@ -33,6 +33,10 @@ class ProductSource:
         self._numbers(path)
         return f"products {RENDERER_VERSION}, size {self.size}, seed {self.seed}: {path}"
 
+    def content(self, path: str) -> str:
+        """What the image shows, whatever its size."""
+        return f"products {RENDERER_VERSION}, seed {self.seed}: {path}"
+
     def _numbers(self, path: str) -> tuple[int, int]:
         """Product and image of a path; FileNotFoundError for a path that no product has."""
         parts = path.split("/")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from liftedstruct.atomic import is_temporary, remove_leftovers, replacing, write_json
 from liftedstruct.checks import check_count, pick
 from liftedstruct.images.image_set import ImageSet
 from liftedstruct.images.readers import PRODUCTS_RECORD
@@ -62,9 +63,12 @@ def write_products(
         return buffer.getvalue()
 
     def write_class(product: int) -> int:
-        (folder / path_of(product, 0, seed, format)).parent.mkdir(parents=True, exist_ok=True)
+        class_folder = (folder / path_of(product, 0, seed, format)).parent
+        class_folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(class_folder)
         for k in missing[product]:
-            _write(folder / path_of(product, k, seed, format), encode(product, k))
+            with replacing(folder / path_of(product, k, seed, format), durable=False) as stream:
+                stream.write(encode(product, k))
         return len(missing[product])
 
     sample = [encode(product, missing[product][0]) for product in list(missing)[:12]]
@@ -83,14 +87,13 @@ def write_products(
 def _claim(folder: Path, settings: dict[str, int | str | None], written: ImageSet) -> None:
     """Make the folder ours, or raise if it is somebody else's or holds other products."""
     mark = folder / SETTINGS
-    record = (json.dumps({**settings, "products": _listed(written)}) + "\n").encode()
-    part = _part(mark)
+    record = {**settings, "products": _listed(written)}
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"the folder for products must be a folder, got the file {folder}. Pass another path.")
     if mark.is_file():
         try:
-            found = json.loads(mark.read_text())
-            found = {key: value for key, value in found.items() if key != "products"}
+            whole = json.loads(mark.read_text())
+            found = {key: value for key, value in whole.items() if key != "products"}
         except (ValueError, AttributeError):
             found = None
         if found != settings:
@@ -98,14 +101,14 @@ def _claim(folder: Path, settings: dict[str, int | str | None], written: ImageSe
                 f"{folder} must be empty or hold products of these settings, got {found}. "
                 f"Pass the same settings, or another folder."
             )
-        if mark.read_bytes() != record:
-            _write(mark, record)
-    elif folder.is_dir() and (inside := sorted(path.name for path in folder.iterdir() if path != part)):
+        if whole != record:
+            write_json(mark, record)
+    elif folder.is_dir() and (inside := sorted(path.name for path in folder.iterdir() if not is_temporary(path.name))):
         names = ", ".join(inside[:3])
         raise ValueError(f"{folder} must be empty or hold products written before, it holds {names}. Pass another folder.")
     else:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(mark, record)
+        write_json(mark, record)
 
 
 def _listed(written: ImageSet) -> list[dict[str, str | list[str]]]:
@@ -127,14 +130,3 @@ def _check_space(folder: Path, files: int, size: float) -> None:
             f"the disk of {folder} must have {need / 1e9:.2f} GB free for {files} images, it has {free / 1e9:.2f} GB. "
             "Pass fewer classes, a smaller size or format 'jpg', or another folder."
         )
-
-
-def _write(file: Path, content: bytes) -> None:
-    """All of the file or nothing; the temporary name is always the same, so that a kill leaves nothing behind for long."""
-    part = _part(file)
-    part.write_bytes(content)
-    os.replace(part, file)  # noqa: PTH105
-
-
-def _part(file: Path) -> Path:
-    return file.with_name(f".{file.name}.part")

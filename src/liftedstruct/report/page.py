@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from liftedstruct.atomic import replacing
-from liftedstruct.checks import check_out
+from liftedstruct.checks import as_number, check_out
 from liftedstruct.evaluation import Scores, compare
 from liftedstruct.extras import require
 from liftedstruct.figures import FIGURES
@@ -97,7 +97,7 @@ def write_report(
 
     """
     out = check_out("out", out)
-    if isinstance(max_mb, bool) or not isinstance(max_mb, int | float) or not 0 < max_mb < math.inf:
+    if not 0 < as_number(max_mb) < math.inf:
         raise ValueError(f"max_mb must be a finite number above 0, got {max_mb!r}. Most mailboxes take 20.")
     found = read_runs(runs, progress)
     mark = secrets.token_hex(16)  # in the place of the map, and of the size

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from liftedstruct.embedder import EMBEDDER, Embeddings
+from liftedstruct.embedder import EMBEDDINGS, SCORES, Embeddings, check_current
 from liftedstruct.evaluation import Scores, evaluate_file
 from liftedstruct.evaluation.evaluating import recall_estimates
-from liftedstruct.evaluation.files import EMBEDDINGS, SCORES, belong, count_readings
+from liftedstruct.evaluation.files import belong, count_readings
 from liftedstruct.figures.subject import KS, Subject
 from liftedstruct.figures.thumbnails import Thumbnails, placeholders, thumbnails_of
 from liftedstruct.images.benchmarks import CARS, CUB, ONLINE_PRODUCTS
@@ -46,11 +46,6 @@ class Run(Subject):
         return self.config is not None or str(self.found.protocol.get("weights", "")).startswith(TRAINED)
 
     @property
-    def at_home(self) -> bool:
-        """Whether the images are of the data that it was trained on; of embeddings by themselves nobody can tell."""
-        return self.config is not None and self.record.get("checksum") == self.found.protocol.get("checksum")
-
-    @property
     def steps(self) -> int:
         """Training steps that the log tells of."""
         return _last_step(self.log)
@@ -68,7 +63,7 @@ class Run(Subject):
     @property
     def readings(self) -> int | None:
         """How often the test classes of its data were read; None if the data is gone."""
-        return count_readings(Path(self.found.data))
+        return count_readings(Path(self.found.data), self.found.protocol.get("checksum"))
 
     @cached_property
     def scores(self) -> Scores:
@@ -161,11 +156,14 @@ def _read(path: Path, progress: bool) -> Run:
     file = _embeddings_file(path, config)
     found = Embeddings.load(file)
     _check_whole(file, found)
+    check_current(file, found.protocol, found.data, found.part)
     record, log = (folder.record(), folder.read_log()) if config else ({}, [])
     thumbnails, warnings = _open_images(found)
     warnings += _incomplete(found)
+    if found.seen and found.seen.any:
+        warnings.append(f"Of the images that {path.name} is measured on, training has seen {found.seen}.")
     if config is not None:
-        warnings += _doubts(folder, config, file, log)
+        warnings += _doubts(folder, config, log)
     return Run(
         name="",
         method=_method(path, config),
@@ -206,7 +204,11 @@ def _check_whole(file: Path, found: Embeddings) -> None:
     """Raise if the arrays of a file do not fit one another."""
     n, X, y = len(found.labels), found.embeddings, found.labels
     whole = X.ndim == 2 and X.dtype.kind == "f" and y.dtype.kind in "iu" and y.shape == (len(X),) == found.rows.shape
-    if not whole or not n == len(found.paths) or (n and not 0 <= y.min() <= y.max() < len(found.class_names)):
+    if (
+        not whole
+        or not n == len(found.paths) == len(found.contents)
+        or (n and not 0 <= y.min() <= y.max() < len(found.class_names))
+    ):
         raise ValueError(f"{file} must have one label, row and path for each embedding, it does not. Write it anew with embed.")
     if found.part not in PARTS:
         raise ValueError(f"{file} must be of the part {', '.join(PARTS)}, got {found.part!r}. Write it anew with embed.")
@@ -220,7 +222,9 @@ def _open_images(found: Embeddings) -> tuple[Thumbnails, list[str]]:
         packed = PackedImages(found.data)
     except (ValueError, OSError):
         return placeholders, [f"The images are no longer in {found.data}, so that grey pictures stand in their places."]
-    if packed.checksum != found.protocol.get("checksum"):
+    known = len(found.rows) and found.rows.min() >= 0 and found.rows.max() < len(packed)
+    same = known and np.array_equal(packed.contents[found.rows], found.contents)  # the checksum does not see what was left out
+    if not same or packed.checksum != found.protocol.get("checksum"):
         return placeholders, [f"The images in {found.data} are others than those that were embedded, so they are not shown."]
     return thumbnails_of(packed.images, found.rows), []
 
@@ -236,7 +240,7 @@ def _incomplete(found: Embeddings) -> list[str]:
     ]
 
 
-def _doubts(folder: RunFolder, config: TrainConfig, file: Path, log: Sequence[Mapping[str, Any]]) -> list[str]:
+def _doubts(folder: RunFolder, config: TrainConfig, log: Sequence[Mapping[str, Any]]) -> list[str]:
     """What is doubtful about a run."""
     doubts, steps = [], _last_step(log)
     failed = next((line for line in log if "failed" in line), None)
@@ -244,11 +248,6 @@ def _doubts(folder: RunFolder, config: TrainConfig, file: Path, log: Sequence[Ma
         doubts.append(f"The training of {folder.path.name} failed at step {failed['step']:,}: {failed['failed']}")
     elif steps < config.steps:
         doubts.append(f"The training of {folder.path.name} is not finished: step {steps:,} of {config.steps:,}.")
-    with contextlib.suppress(OSError):
-        if (folder / EMBEDDER).stat().st_mtime > file.stat().st_mtime:
-            doubts.append(
-                f"The embeddings of {folder.path.name} are older than its embedder. Embed again to show what it is now."
-            )
     return doubts
 
 
@@ -267,11 +266,11 @@ def _check_same_images(first: Run, other: Run) -> None:
     what = ""
     if len(a) != len(b):
         what = f"{len(a):,} and {len(b):,} images"
-    elif a.paths != b.paths:
-        at = next(i for i, (one, two) in enumerate(zip(a.paths, b.paths, strict=True)) if one != two)
-        what = f"{a.paths[at]!r} and {b.paths[at]!r} as image {at:,}"
-    elif first.data != other.data or a.class_names != b.class_names or not np.array_equal(a.labels, b.labels):
-        what = "images of the same names from other data, or with other labels"
+    elif not np.array_equal(a.contents, b.contents):
+        at = int(np.argmax(a.contents != b.contents))
+        what = f"{a.paths[at]!r} and {b.paths[at]!r} as image {at:,}, of other content"
+    elif a.class_names != b.class_names or not np.array_equal(a.labels, b.labels):
+        what = "the same images with other labels"
     if what:
         raise ValueError(
             f"the runs of a report must be of the same images, {first.file} and {other.file} have {what}. "

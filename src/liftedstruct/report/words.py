@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from liftedstruct import __version__
+from liftedstruct.embedder import OF, SEEN, Seen
 from liftedstruct.evaluation import Comparison, Difference, Scores
 from liftedstruct.evaluation.files import READINGS
 from liftedstruct.figures.canvas import COLOURS
@@ -33,12 +34,6 @@ __all__ = [
 
 LONGEST = 60  # characters of a run's name
 LEAST = 0.05  # a difference with a smaller p is called one
-PARTS = {  # of {} classes
-    "test": "of {} classes that it has never seen",
-    "validation": "of {} classes held out of its training",
-    "train": "of {} classes that it was trained on",
-    "all": "of {} classes, of which it was trained on some",
-}
 
 
 class Row(NamedTuple):
@@ -86,19 +81,27 @@ def headline(run: Run, other: Run | None, comparison: Comparison | None) -> str:
     scores = run.scores
     asked = scores.ranks > 0  # the others are alone in their class
     classes = f"{len(np.unique(run.labels[asked])):,}"
-    of = f"of {classes} classes"
-    if run.at_home:
-        of = PARTS[run.part].format(classes)
-    elif run.config is not None:
-        of += " of other data than it was trained on"
+    of = f"of {classes} classes{_seen(run.found.seen)}"
     name = name_of(run)[:1].upper() + name_of(run)[1:] if run.method in COLOURS else name_of(run)
     found = f"{name} finds the right class first for {percent(scores.recall[1].value)} of {asked.sum():,} images {of}"
     if other is None or comparison is None:
         return f"{found}."
     difference = comparison.differences["Recall@1"]
+    against = name_of(other) + (_seen(other.found.seen) if other.found.seen and other.found.seen.any else "")
     if difference.p >= LEAST:
-        return f"{found}; a difference to {name_of(other)} is not shown ({percent(difference.b)}, {p_text(difference.p)})."
-    return f"{found}, {points(difference)} {name_of(other)} ({p_text(difference.p)})."
+        return f"{found}; a difference to {against} is not shown ({percent(difference.b)}, {p_text(difference.p)})."
+    return f"{found}, {points(difference)} {against} ({p_text(difference.p)})."
+
+
+def _seen(seen: Seen | None) -> str:
+    """Whether a run was trained on what it is measured on, as far as a record tells."""
+    if seen is None:
+        return ""
+    if seen.classes == seen.n_classes:
+        return " that it was trained on"
+    if seen.any:
+        return f" (seen in training: {seen})"
+    return " that it has never seen"
 
 
 def points(difference: Difference) -> str:
@@ -293,6 +296,8 @@ def _time(seconds: float) -> str:
 
 POOLED = {"average": "its average", "both": "its average and its maximum, added", "max": "its maximum"}
 LINES: dict[str, Callable[[Run], str]] = {
+    "Embeddings of": lambda run: _of(run, OF),
+    "Seen in training": lambda run: _of(run, SEEN),
     "Run": lambda run: str(run.file.parent if run.config else run.file),
     "Trained with": _trained_with,
     "Trunk": _trunk,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from liftedstruct.batches import BATCHES
-from liftedstruct.checks import check_margin, pick
+from liftedstruct.checks import as_plain, check_margin, pick
 from liftedstruct.losses import LOSSES
 from liftedstruct.training.heads import HEADS
 from liftedstruct.training.optimizers import OPTIMIZERS, SCHEDULES
@@ -196,7 +196,7 @@ def load_config(file: str | Path | None = None, preset: str | None = None, **set
     """
     for name in settings:
         _check_known(name, "the settings")
-    given = (_read_yaml(Path(file)) if file is not None else {}) | settings
+    given = (_read_yaml(Path(file)) if file is not None else {}) | {name: as_plain(value) for name, value in settings.items()}
     suggested = preset_settings(preset, given.get("loss"), given.get("trunk")) if preset is not None else {}
     chosen = suggested | given
     chosen["batches"] = chosen.get("batches") or BATCHES_OF.get(str(chosen.get("loss")), "balanced")
@@ -214,7 +214,7 @@ def load_config(file: str | Path | None = None, preset: str | None = None, **set
     merged = {name: value for name, value in suggested.items() if name not in idle} | given
     for name in ("data", "out"):
         if merged.get(name) is None:
-            raise ValueError(f"{name} must be given, the {describe(name)} On the command line: train DATA --out RUN.")
+            raise ValueError(f"{name} must be given: {describe(name)} On the command line: train DATA --out RUN.")
     return TrainConfig(**merged)
 
 
@@ -262,7 +262,8 @@ def _check_known(name: object, where: str) -> None:
 
 
 def _as_kind(name: str, value: Any, kinds: tuple[type, ...]) -> Any:
-    """The value as one of the kinds that the setting may have."""
+    """The value as one of the kinds that the setting may have, all of them Python's own, so that YAML can write it."""
+    value = as_plain(value)
     if value is None and type(None) in kinds:
         return None
     if isinstance(value, str) and float in kinds:  # YAML takes 1e-4 for text
@@ -279,7 +280,7 @@ def _as_kind(name: str, value: Any, kinds: tuple[type, ...]) -> Any:
         return str(value)
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "nothing"}
     wanted = " or ".join(words[kind] for kind in kinds)
-    raise ValueError(f"{name} must be {wanted}, got {value!r}. It is the {describe(name)}")
+    raise ValueError(f"{name} must be {wanted}, got {value!r}. {name}: {describe(name)}")
 
 
 def _check_range(name: str, value: float | None, least: float, most: float) -> None:
@@ -291,7 +292,7 @@ def _check_range(name: str, value: float | None, least: float, most: float) -> N
         rule = f"a finite number >= {least:g}"
     else:
         rule = f"a number from {least:g} to {'below ' if most < 1 else ''}1"
-    raise ValueError(f"{name} must be {rule}, got {value!r}. It is the {describe(name)}")
+    raise ValueError(f"{name} must be {rule}, got {value!r}. {name}: {describe(name)}")
 
 
 def _check_applies(config: TrainConfig) -> None:

@@ -15,9 +15,8 @@ classes that were not there; where they are hardly of use, a low one changes not
 classes.
 """
 
-import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -28,8 +27,10 @@ from torch import Tensor, nn
 
 from liftedstruct.batches import BATCHES, MinedBatches
 from liftedstruct.images.image_set import Indices
+from liftedstruct.images.names import draw, group_by_name
 from liftedstruct.losses import LOSSES
 from liftedstruct.neighbours import first_ranks
+from liftedstruct.neighbours.threads import torch_threads
 from liftedstruct.progress import Bar
 from liftedstruct.training.config import TrainConfig, batches_of
 from liftedstruct.training.heads import HEADS, pca
@@ -84,19 +85,21 @@ def fit_linear(X: Floats, labels: Indices, config: TrainConfig, *, progress: boo
     return Layer(start.mean, A @ start.axes, losses)
 
 
-def choose_rate(X: Floats, labels: Indices, config: TrainConfig, *, progress: bool = False) -> float:
+def choose_rate(
+    X: Floats, labels: Indices, config: TrainConfig, class_names: Sequence[str] | None = None, *, progress: bool = False
+) -> float:
     """The rate of :data:`RATES` that does best on a fifth of the classes, trained on the others.
 
     The score of a class is the mean over its images of 1 / rank of the nearest one of the class. A higher rate is taken if it
     is ahead by more than the standard error over the classes; otherwise the lower one, which stays nearer to the start. With
-    too few classes to hold some out it is the least of all.
+    too few classes to hold some out it is the least of all. Classes whose names differ only in case, blanks or Unicode form
+    are held out together.
     """
-    classes, counts = np.unique(labels, return_counts=True)
-    classes = classes[counts > 1]
+    numbers, counts = np.unique(labels, return_counts=True)
+    classes = group_by_name(numbers[counts > 1], class_names or [str(c) for c in range(numbers[-1] + 1)])
     if len(classes) < LEAST_CLASSES:
         return RATES[0]
-    chosen = np.random.default_rng([config.seed, 0, HELD_OUT]).choice(classes, len(classes) // 5, replace=False)
-    held = np.isin(labels, chosen)
+    held = np.isin(labels, draw(classes, len(classes) // 5, np.random.default_rng([config.seed, 0, HELD_OUT])))
     _, y, sizes = np.unique(labels[held], return_inverse=True, return_counts=True)
     start = _begin(X[~held], labels[~held], config)
     U = Layer(start.mean, start.axes)(X[held])  #                                                 (n_held, r)
@@ -182,7 +185,7 @@ def _descend(start: _Start, labels: Indices, config: TrainConfig, progress: bool
     groups = [{"params": [A], "weight_decay": config.weight_decay}]
     optimizer = OPTIMIZERS[config.optimizer](groups, config.momentum)
     threads = 1 if config.batch_size * A.numel() < FEW else torch.get_num_threads()
-    with _threads(threads), Bar(f"fit, rate {config.lr:g}", config.steps * config.batch_size, wanted=progress) as bar:
+    with torch_threads(threads), Bar(f"fit, rate {config.lr:g}", config.steps * config.batch_size, wanted=progress) as bar:
         for step in range(config.steps):
             if isinstance(batches, MinedBatches) and step % config.refresh_every == 0:
                 batches.set_difficult(difficult_neighbours((U @ A.T).detach().numpy(), labels, config.difficult))
@@ -204,13 +207,3 @@ def _descend(start: _Start, labels: Indices, config: TrainConfig, progress: bool
             losses.append(J.item())
             bar.advance(config.batch_size)
     return A.detach().double().numpy(), tuple(losses)
-
-
-@contextlib.contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

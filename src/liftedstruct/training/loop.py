@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from liftedstruct.batches import MinedBatches
-from liftedstruct.embedder import EMBEDDER, Embedder, embed
+from liftedstruct.embedder import EMBEDDER, Embedder, TrainedOn, embed_rows
 from liftedstruct.images.image_set import Indices
 from liftedstruct.losses import LOSSES
 from liftedstruct.neighbours import recall_at_k
@@ -37,9 +37,19 @@ from liftedstruct.training.optimizers import (
     spread,
     training_mode,
 )
-from liftedstruct.training.reporting import Progress, look
+from liftedstruct.training.reporting import Progress, summarize_batch
 from liftedstruct.training.run_folder import RunFolder
-from liftedstruct.training.sources import Ahead, Batch, Features, Pixels, Source, difficult_neighbours, make_batches, split
+from liftedstruct.training.sources import (
+    BLOCK,
+    Ahead,
+    Batch,
+    Features,
+    Pixels,
+    Source,
+    difficult_neighbours,
+    make_batches,
+    split,
+)
 
 __all__ = ["TRAINED", "WEIGHTS", "Training"]
 
@@ -138,8 +148,9 @@ class Training:
             return self.source.of_centres(self.train_rows), torch.from_numpy(self.labels)
         rng, n = np.random.default_rng([self.config.seed, 0, SAMPLE]), len(self.train_rows)
         rows = np.sort(rng.choice(self.train_rows, min(n, most), replace=False))
-        found = embed(Embedder(embedder.trunk, 0, crop=embedder.crop), self.packed, rows, progress=progress)
-        return torch.from_numpy(self._checked(found.embeddings)), torch.from_numpy(found.labels)
+        pooled = Embedder(embedder.trunk, 0, crop=embedder.crop)
+        found = embed_rows(pooled, self.packed, rows, BLOCK, pooled.crop, progress)
+        return torch.from_numpy(self._checked(found)), torch.from_numpy(self.packed.labels[rows])
 
     def run(self) -> None:
         """All steps that are left."""
@@ -209,7 +220,7 @@ class Training:
         )
         if not math.isfinite(loss):
             self._fail(batch.rows, f"the loss must stay finite, it is {loss}.")
-        seen = look(config.loss, config.margin, X / config.temperature, dX, labels) if due else {}
+        seen = summarize_batch(config.loss, config.margin, X / config.temperature, dX, labels) if due else {}
         norm = self._update(batch.rows, loss)
         self.last_rows = batch.rows
         self.step += 1
@@ -303,7 +314,10 @@ class Training:
     def _keep(self, kept: Embedder | None = None) -> None:
         if not self.validates:
             self.best_step = self.step
-        self.folder.save_embedder(kept or self._kept())
+        kept = kept or self._kept()
+        chosen_by = self.validation_rows if self.validates else self.validation_rows[:0]
+        kept.trained_on = TrainedOn.of(self.packed, self.train_rows, chosen_by, self.step)
+        self.folder.save_embedder(kept)
 
     def _stop(self, what: str) -> NoReturn:
         if not self.validates:

@@ -1,16 +1,17 @@
 """The machine as a run needs it: device, threads, memory that stays, and random numbers of its own."""
 
 import contextlib
+import math
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import torch
 
+from liftedstruct.limits import cpu_quota
 from liftedstruct.memory import keep_memory
 from liftedstruct.progress import say
 
@@ -42,10 +43,7 @@ def find_device(name: str | None) -> torch.device:
 def find_threads() -> int:
     """As many as this process may use: no more than torch would take, its cores allow, or a container's quota leaves."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        cores = min(cores, -(-int(quota) // int(period)))  # "max" is no number
-    return max(1, min(cores, torch.get_num_threads()))
+    return max(1, math.ceil(min(cores, cpu_quota(), torch.get_num_threads())))
 
 
 @contextlib.contextmanager
@@ -86,19 +84,24 @@ def seed_torch(*words: int) -> None:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[str]]:
-    """The name of the signal that came, if one did; a second one ends at once. Only the main thread hears signals."""
+    """The name of the signal that came, if one did; the same again ends at once. Only the main thread hears signals."""
     came: list[str] = []
     if threading.current_thread() is not threading.main_thread():
         yield came
         return
 
     def hear(number: int, frame: object) -> None:
-        if came:
+        name = {signal.SIGINT: "Ctrl-C"}.get(signal.Signals(number), signal.Signals(number).name)
+        if name in came:
             raise KeyboardInterrupt
-        came.append({signal.SIGINT: "Ctrl-C"}.get(signal.Signals(number), signal.Signals(number).name))
-        os.write(2, b"stopping after this step; once more to stop at once, without a state of it\n")  # print may be at work
+        came.append(name)  # systemd sends SIGTERM and SIGHUP together
+        with contextlib.suppress(OSError):  # nobody may be reading; and print may be at work
+            os.write(2, b"stopping after this step; once more to stop at once, without a state of it\n")
 
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [signal.SIGINT, signal.SIGTERM]
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        heard.append(signal.SIGHUP)
+    before = {number: signal.signal(number, hear) for number in heard}
     try:
         yield came
     finally:

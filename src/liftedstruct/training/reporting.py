@@ -4,37 +4,67 @@ import time
 from datetime import datetime, timedelta
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from liftedstruct.losses import loss_microscope
-from liftedstruct.progress import say
+from liftedstruct.checks import as_embeddings
+from liftedstruct.distances import SortedBatch, full_precision, workspace
+from liftedstruct.losses.microscope import effective_rank
+from liftedstruct.progress import say, stderr_console
 
-__all__ = ["Progress", "look"]
+__all__ = ["Progress", "summarize_batch"]
 
 UNITS = {"contrastive": 2, "triplet": 3}  # rows that make one term of these losses; its first row has a gradient if it has
+SAMPLE = 1024  # rows of a larger batch that are compared with all others
+MAX_BYTES = 1 << 25  # for a block of distances
 LINE_SECONDS = 5.0
 
 
-def look(loss: str, margin: float, X: Tensor, dX: Tensor, labels: Tensor) -> dict[str, Any]:
-    """What the log has of a batch as the loss sees it: share of active pairs, distances, and whether it has collapsed.
+def summarize_batch(loss: str, margin: float, X: Tensor, dX: Tensor, labels: Tensor) -> dict[str, Any]:
+    r"""What the log has of a batch as the loss sees it: share of active pairs, distances, and whether it has collapsed.
 
-    A pair of the lifted losses is active if :math:`J_{ij} > 0`; a pair or triplet of the others if it has a gradient. An
-    embedding has collapsed if other classes are within a tenth of the margin (or of length 1 for a margin of 0) of each
-    other, or if it uses less than two dimensions (which a batch of few images always does).
+    A pair of the lifted losses is active if :math:`\tilde J_{ij} = \log(e^{r_i} + e^{r_j}) + D_{ij} > 0`; a pair or triplet of
+    the others if it has a gradient. An embedding has collapsed if other classes are within a tenth of the margin (or of length
+    1 for a margin of 0) of each other, or if it uses less than two dimensions (which a batch of few images always does).
+
+    Of more than 1,024 rows, active pairs and distances are those of 1,024 sampled rows, and ``sampled_rows`` says so. These are
+    whole classes, drawn by a fixed seed (the last one may be cut off), and all m rows are their negatives, as in the loss: with
+    fewer, :math:`r_i` would be too small. The numbers are those of :func:`liftedstruct.loss_microscope`, in less memory.
     """
-    seen = loss_microscope(X, labels, margin)
-    active = seen.active_share
+    X = as_embeddings(X).detach()
+    m, n = len(X), min(len(X), SAMPLE)
+    with full_precision(X.device):
+        _, classes = labels.unique(return_inverse=True)
+        drawn = torch.randperm(m, generator=torch.Generator().manual_seed(0)).to(X.device)[classes]
+        batch = SortedBatch.of(X, drawn)
+        y = drawn[batch.order]  # the sample are the first n rows                                     (m,)
+        blocks = [slice(rows.start, min(rows.stop, n)) for rows in batch.blocks(MAX_BYTES) if rows.start < n]
+        D, space = workspace(X, (n, n), (blocks[0].stop, m))
+        r, negative_total, n_negatives = X.new_empty(n), 0.0, 0
+        for rows in blocks:
+            D_ik = batch.products(rows, out=space[: rows.stop - rows.start])  #                       (b, m)
+            batch.distances(D_ik, rows)
+            D[rows] = D_ik[:, :n]
+            same = y[rows, None] == y
+            negative_total += D_ik.masked_fill_(same, 0).sum(dtype=torch.float64).item()
+            n_negatives += same.numel() - int(same.sum())
+            r[rows] = D_ik.neg_().add_(margin).masked_fill_(same, -torch.inf).logsumexp(dim=1)
+    i, j = (y[:n, None] == y[:n]).triu_(1).nonzero(as_tuple=True)
+    J = torch.logaddexp(r[i], r[j]) + D[i, j]  #                                                      (|P|,)
+    active = J > 0
     if loss in UNITS:
-        active = (dX[:: UNITS[loss]].abs().amax(dim=1) > 0).float().mean().item()
-    flat = seen.effective_rank < 2 and X.shape[1] > 2 and len(X) >= 8
-    collapsed = seen.negative_distance < 0.1 * (margin or 1.0) or flat
+        active = dX[:: UNITS[loss]].abs().amax(dim=1) > 0
+    rank = effective_rank(X)
+    negative_distance = negative_total / n_negatives if n_negatives else float("nan")
+    flat = rank < 2 and X.shape[1] > 2 and m >= 8
     return {
-        "active_share": active,
-        "positive_distance": seen.positive_distance,
-        "negative_distance": seen.negative_distance,
-        "mean_norm": seen.mean_norm,
-        "effective_rank": seen.effective_rank,
-        "collapsed": bool(collapsed),
+        "active_share": active.double().mean().item(),
+        "positive_distance": D[i, j].mean().item(),
+        "negative_distance": negative_distance,
+        "mean_norm": X.norm(dim=1).mean().item(),
+        "effective_rank": rank,
+        "collapsed": negative_distance < 0.1 * (margin or 1.0) or flat,
+        **({"sampled_rows": n} if n < m else {}),
     }
 
 
@@ -42,14 +72,13 @@ class Progress:
     """A bar on a terminal, a line every few seconds elsewhere, nothing if not wanted; warnings in any case."""
 
     def __init__(self, steps: int, done: int, batch_size: int, wanted: bool) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
         self.steps, self.batch_size = steps, batch_size
         self.mark = (time.monotonic(), done)  # when the rate was last taken
         self.shown, self.warned = 0.0, False
-        console = Console(stderr=True)
+        console = stderr_console()
         self.plain, self.bar = wanted, None
         if wanted and console.is_terminal:
             columns = (TextColumn("train"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"))

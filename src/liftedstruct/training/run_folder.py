@@ -2,7 +2,8 @@
 
 ``config.yaml`` has all settings, ``state.json`` what the run was begun with (data, versions), and ``state.safetensors`` all
 that moves: weights, optimizer, step and best score, in one file and so of one moment. ``log.jsonl`` has a line per logged
-step, ``embedder.safetensors`` what was learned. Nothing is pickled.
+step (where it says ``sampled_rows``, active pairs and distances are of so many rows of a larger batch), and
+``embedder.safetensors`` what was learned. Nothing is pickled.
 """
 
 import contextlib
@@ -19,7 +20,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from liftedstruct.atomic import locked, replacing
+from liftedstruct.arrays import UNNAMED, load_arrays
+from liftedstruct.atomic import is_temporary, locked, replacing
 from liftedstruct.embedder import EMBEDDER, Embedder
 from liftedstruct.training.config import TrainConfig, as_yaml, load_config
 
@@ -49,8 +51,8 @@ class RunFolder:
             raise ValueError(
                 f"{self.path} must be empty to begin a run, it holds one {at}. Go on with it, --resume, or choose another."
             )
-        ours = {LOCK, RECORD, *(name + ".tmp" for name in (CONFIG, RECORD))}  # of a run that was killed before its first file
-        others = sorted(each.name for each in self.path.iterdir() if each.name not in ours)
+        ours = {LOCK, RECORD}  # of a run that was killed before its settings were there
+        others = sorted(each.name for each in self.path.iterdir() if each.name not in ours and not is_temporary(each.name))
         if others:
             raise ValueError(f"{self.path} must be empty to begin a run, it holds {others[0]!r}. Choose another.")
 
@@ -115,7 +117,7 @@ class RunFolder:
             with safe_open(self / STATE, "pt") as content:
                 state: dict[str, Any] = json.loads(content.metadata()["liftedstruct"])
                 tensors = tensors_of(content)
-        except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
+        except (SafetensorError, OSError, TypeError, KeyError, ValueError, MemoryError) as error:
             raise ValueError(f"{self / STATE} must be as train left it, got: {error}. Begin another run.") from error
         self.saved_step = state["step"]
         return tensors, state
@@ -131,9 +133,10 @@ class RunFolder:
             np.save(stream, features, allow_pickle=False)
 
     def load_features(self) -> NDArray[np.float32] | None:
-        """The features of a frozen trunk, if they are kept here."""
-        file = self / FEATURES
-        return np.load(file, allow_pickle=False) if file.exists() else None
+        """The features of a frozen trunk, if they are kept here; damaged ones are computed again."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            return load_arrays(self / FEATURES).get(UNNAMED)
+        return None
 
     def log(self, line: dict[str, Any]) -> None:
         """Add a line to the log; what is not a number is null."""

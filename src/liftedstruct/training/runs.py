@@ -35,7 +35,7 @@ class Run:
 
     def embedder(self) -> Embedder:
         """What was learned."""
-        return Embedder.load(self.folder / EMBEDDER)
+        return Embedder.load(self.folder)
 
     def log(self) -> list[dict[str, Any]]:
         """The lines of the log."""

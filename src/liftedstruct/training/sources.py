@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from liftedstruct.batches import BalancedBatches, Batches, MinedBatches, PairBatches, TripletBatches
-from liftedstruct.embedder import Embedder, embed
+from liftedstruct.embedder import Embedder, embed_rows
 from liftedstruct.images.image_set import Indices
+from liftedstruct.images.names import draw, group_by_name
 from liftedstruct.neighbours import nearest_neighbours
 from liftedstruct.packed import PackedImages
 from liftedstruct.progress import Bar
@@ -34,6 +35,8 @@ __all__ = [
 ]
 
 BLOCK = 64  # images that go through a trunk at once where there is no gradient
+LARGE = 256  # images of a class, above which hard negatives are searched among the other classes only
+QUERIES = 1 << 13  # images whose neighbours are searched at once
 # Last word of a seed, so that no two random choices share a stream; batches.py has 0 and 1.
 HELD_OUT, CROPS, FIXED_CROPS = 2, 3, 4
 GREY = torch.tensor([0.299, 0.587, 0.114])  # how bright red, green and blue are to the eye
@@ -74,7 +77,7 @@ class Pixels:
         return y
 
     def embed(self, rows: Indices, embedder: Embedder) -> NDArray[np.float32]:
-        return embed(embedder, self.packed, rows, batch_size=BLOCK).embeddings
+        return embed_rows(embedder, self.packed, rows, BLOCK, embedder.crop)
 
 
 class Features:
@@ -185,15 +188,16 @@ class Ahead:
 def split(packed: PackedImages, fraction: float, seed: int) -> tuple[Indices, Indices]:
     """Numbers of the images to train on and to validate on. The test classes are in neither.
 
-    The validation classes are those of the packed set; where it has none, a fraction of its training classes, by the seed.
+    The validation classes are those of the packed set; where it has none, a fraction of its training classes, by the seed, of
+    which those whose names differ only in case, blanks or Unicode form are drawn as one.
     """
-    classes = np.unique(packed.labels[packed.train])
     if len(packed.validation) or not fraction:
         return packed.train, packed.validation
+    classes = group_by_name(np.unique(packed.labels[packed.train]), packed.class_names)
     if len(classes) < 3:
         raise ValueError(f"validation must have three training classes or more to take from, got {len(classes)}. Pass 0.")
     n = min(len(classes) - 2, max(1, round(fraction * len(classes))))
-    held_out = np.random.default_rng([seed, 0, HELD_OUT]).choice(classes, n, replace=False)
+    held_out = draw(classes, n, np.random.default_rng([seed, 0, HELD_OUT]))
     held = np.isin(packed.labels[packed.train], held_out)
     return packed.train[~held], packed.train[held]
 
@@ -239,10 +243,25 @@ def pairable(labels: Indices) -> int:
 
 
 def difficult_neighbours(embeddings: NDArray[np.float32], labels: Indices, count: int) -> Indices:
-    """For each image the nearest images of other classes, nearest first; -1 where there are fewer.       (n, count)"""
-    n, largest = len(labels), int(np.unique(labels, return_counts=True)[1].max())
-    _, near = nearest_neighbours(embeddings, min(n - 1, count + largest - 1))  # so many that enough are of other classes
-    same = labels[near] == labels[:, None]  #                                                             (n, k)
-    order = np.argsort(same, axis=1, kind="stable")[:, :count]
-    table = np.where(np.take_along_axis(same, order, 1), -1, np.take_along_axis(near, order, 1))
-    return np.pad(table, ((0, 0), (0, count - table.shape[1])), constant_values=-1).astype(np.int64)
+    """For each image the nearest images of other classes, nearest first; -1 where there are fewer.       (n, count)
+
+    Images of small classes search among all images, for so many neighbours that enough are of other classes; those of each
+    large class among the other classes only. So the memory does not grow with the size of the largest class.
+    """
+    n, table = len(labels), np.full((len(labels), count), -1, dtype=np.int64)
+    _, y, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    small = np.flatnonzero(sizes[y] <= LARGE)
+    k = min(n, count + int(sizes[y[small]].max(initial=0)))  # an image finds itself, too
+    for start in range(0, len(small), QUERIES):
+        rows = small[start : start + QUERIES]
+        _, near = nearest_neighbours(embeddings, k, embeddings[rows])
+        same = y[near] == y[rows, None]  #                                                                (b, k)
+        order = np.argsort(same, axis=1, kind="stable")[:, :count]
+        found = np.where(np.take_along_axis(same, order, 1), -1, np.take_along_axis(near, order, 1))
+        table[rows, : found.shape[1]] = found
+    for c in np.flatnonzero(sizes > LARGE):
+        rows, others = np.flatnonzero(y == c), np.flatnonzero(y != c)
+        if len(others):
+            _, near = nearest_neighbours(embeddings[others], min(count, len(others)), embeddings[rows])
+            table[rows, : near.shape[1]] = others[near]
+    return table

@@ -99,7 +99,8 @@ def transformers_trunk(name: str, weights: str | Path | None = None, pretrained:
         if pretrained and weights is None:
             network = transformers.AutoModel.from_pretrained(path, use_safetensors=True, trust_remote_code=False)
         else:
-            network = transformers.AutoModel.from_config(transformers.AutoConfig.from_pretrained(path))
+            config = transformers.AutoConfig.from_pretrained(path, trust_remote_code=False)
+            network = transformers.AutoModel.from_config(config, trust_remote_code=False)
         about, _ = transformers.ImageProcessingMixin.get_image_processor_dict(path)
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]

@@ -3,16 +3,15 @@
 import hashlib
 import pickle
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from liftedstruct.arrays import check_zip, load_arrays
 from liftedstruct.trunks.base import Trunk
 from liftedstruct.trunks.caffemodel import read_caffemodel
 
@@ -28,7 +27,7 @@ def read_tensors(file: str | Path) -> dict[str, Tensor]:
         raise ValueError(f"weights must be a file, there is none at {file}. Check the path.")
     try:
         return READERS[file.suffix](file)
-    except (OSError, ValueError, KeyError, EOFError, OverflowError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, EOFError, OverflowError, MemoryError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
         raise ValueError(f"{file} must be a whole {file.suffix} file of tensors, got: {reason}. Fetch it again.") from error
 
@@ -65,16 +64,18 @@ def load_weights(trunk: Trunk, tensors: Mapping[str, Tensor], file: str | Path, 
 
 def _read_npz(file: Path) -> dict[str, Tensor]:
     try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-    except (zipfile.BadZipFile, zlib.error, TypeError, AttributeError) as error:  # no archive, no numbers, a plain .npy
+        return {name: torch.from_numpy(array) for name, array in load_arrays(file).items()}
+    except TypeError as error:  # text
         raise ValueError(str(error)) from error
 
 
 def _read_torch(file: Path) -> dict[str, Tensor]:
     try:
+        if zipfile.is_zipfile(file):  # the format of torch 1.6 and later
+            with zipfile.ZipFile(file) as archive:
+                check_zip(archive)
         content = torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, AttributeError, IndexError, TypeError) as error:
+    except (pickle.UnpicklingError, zipfile.BadZipFile, AttributeError, IndexError, TypeError) as error:
         raise ValueError("it holds more than tensors, or something else") from error
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]
