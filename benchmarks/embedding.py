@@ -24,13 +24,12 @@ import torch
 from PIL import Image
 from torch.nn.functional import normalize
 
+from liftedstruct.data import PackedImages, prepare, read_images
+from liftedstruct.data.image_set import ImageSet
+from liftedstruct.data.sources import FolderSource
 from liftedstruct.embedder import Embedder, embed
-from liftedstruct.images import read_images
-from liftedstruct.images.image_set import ImageSet
-from liftedstruct.images.sources import FolderSource
-from liftedstruct.memory import keep_memory
-from liftedstruct.neighbours import recall_at_k
-from liftedstruct.packed import PackedImages, prepare
+from liftedstruct.retrieval import recall_at_k
+from liftedstruct.runtime.memory import keep_memory
 from liftedstruct.trunks import TRUNKS, Trunk, make_trunk
 from liftedstruct.trunks.layers import folded
 from machine import processor

@@ -30,10 +30,10 @@ import torch
 from numpy.typing import NDArray
 
 import liftedstruct as ls
-from liftedstruct.clusters import search as searching
-from liftedstruct.clusters.exemplars import Clustering
-from liftedstruct.clusters.messages import Messages, Similarities
-from liftedstruct.clusters.similarities import all_pairs, guess_preference
+from liftedstruct.clustering import search as searching
+from liftedstruct.clustering.exemplars import Clustering
+from liftedstruct.clustering.messages import Messages, Similarities
+from liftedstruct.clustering.similarities import all_pairs, guess_preference
 from liftedstruct.trunks import make_trunk
 from machine import processor, status_bytes
 from records import Beside

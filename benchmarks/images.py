@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from PIL import Image, features
 from torch import Tensor
 
-from liftedstruct.decoding import FILTER
-from liftedstruct.images.image_set import ImageSet
-from liftedstruct.images.sources import FolderSource
-from liftedstruct.packed import PackedImages, prepare
+from liftedstruct.data import PackedImages, prepare
+from liftedstruct.data.decoding import FILTER
+from liftedstruct.data.image_set import ImageSet
+from liftedstruct.data.sources import FolderSource
 from machine import processor, status_bytes
 from records import Beside
 from table import Table, flags, seconds

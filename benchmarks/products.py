@@ -22,10 +22,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from liftedstruct.images import ImageSet
-from liftedstruct.neighbours import precision_at_1
-from liftedstruct.products import RENDERER_VERSION, product_images, render, write_products
-from liftedstruct.products.scene import model
+from liftedstruct.data import ImageSet
+from liftedstruct.data.products import RENDERER_VERSION, product_images, render, write_products
+from liftedstruct.data.products.scene import model
+from liftedstruct.retrieval import precision_at_1
 from liftedstruct.trunks import make_trunk
 from machine import processor
 from records import Beside

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import liftedstruct as ls
 from liftedstruct.training import load_config, starting_trunk
+from liftedstruct.training.inputs import split
 from liftedstruct.training.run_folder import RunFolder
-from liftedstruct.training.sources import split
 
 HELD_OUT = 0.5  # of the training classes
 FINALS, LOOKS = "recipe-finals.jsonl", "recipe-looks.jsonl"  # beside the results of the search
@@ -337,8 +337,8 @@ def look(run: Path, packed: ls.PackedImages, crop: int, start_share: float) -> d
 
 def finals(folder: Path) -> list[dict[str, Any]]:
     """What the runs of an experiment and the untrained trunk gave on the test classes, each beside the best of them."""
-    from liftedstruct.evaluation.files import READINGS_FILE
-    from liftedstruct.report.sources import read_runs
+    from liftedstruct.evaluation.saved import READINGS_FILE
+    from liftedstruct.report.run_results import read_runs
 
     paths = [path.parent for path in sorted(folder.glob("*/scores.json"))]
     runs = read_runs([folder / "pool5.npz", *paths], progress=False)

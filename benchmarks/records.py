@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from liftedstruct.atomic import replacing
+from liftedstruct.runtime.atomic import replacing
 from machine import Machine
 
 __all__ = ["Bar", "Beside", "Record", "Results", "Row", "Section", "better", "cells", "read_record", "read_results", "shown"]

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from liftedstruct import projection
+from liftedstruct.data import PackedImages, prepare
+from liftedstruct.data.products import product_images
 from liftedstruct.embedder import Embeddings
 from liftedstruct.figures import subject
-from liftedstruct.packed import PackedImages, prepare
-from liftedstruct.products import product_images
 from liftedstruct.report.page import write_report
 from machine import processor, status_bytes
 from table import Table, flags, seconds

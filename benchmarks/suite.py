@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from liftedstruct.checks import pick
+from liftedstruct.runtime.checks import pick
 from machine import describe_machine
 from records import Record, Results, cells, read_record, read_results
 

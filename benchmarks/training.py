@@ -19,17 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from embedding import measure_embedding, noise
+from liftedstruct.data import PackedImages, prepare
+from liftedstruct.data.products import product_images
 from liftedstruct.embedder import Embedder
 from liftedstruct.losses import lifted_struct_loss
-from liftedstruct.memory import keep_memory
-from liftedstruct.packed import PackedImages, prepare
-from liftedstruct.products import product_images
+from liftedstruct.runtime.memory import keep_memory
 from liftedstruct.training import TrainConfig
 from liftedstruct.training.caching import batch_gradient
+from liftedstruct.training.inputs import Batch
 from liftedstruct.training.loop import Training
 from liftedstruct.training.optimizers import training_mode
 from liftedstruct.training.run_folder import RunFolder
-from liftedstruct.training.sources import Batch
 from liftedstruct.trunks import DEFAULT_TRUNK, Trunk, make_trunk
 from machine import processor, status_bytes
 from records import Beside

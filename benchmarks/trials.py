@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import liftedstruct as ls
+from liftedstruct.data.products import product_images
 from liftedstruct.embedder import Embedder
-from liftedstruct.products import product_images
 from liftedstruct.training import load_config, starting_trunk
 
 PRODUCTS, SEED, PIXELS, CROP, STEPS, DIM = 1000, 101, 144, 128, 80, 64

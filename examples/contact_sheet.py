@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from liftedstruct.products import CATEGORIES, category_of, render
+from liftedstruct.data.products import CATEGORIES, category_of, render
 
 
 def main(file: Path, columns: int = 12, size: int = 96, seed: int = 0) -> None:

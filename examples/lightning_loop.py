@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import liftedstruct as ls
-from liftedstruct.batches import BalancedBatches
+from liftedstruct.samplers import BalancedBatches
 
 try:
     from lightning import LightningModule, Trainer, seed_everything

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import liftedstruct as ls
-from liftedstruct.batches import BalancedBatches
+from liftedstruct.samplers import BalancedBatches
 
 
 def main(epochs: int = 100) -> tuple[float, float]:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from liftedstruct.embedder import embed
-from liftedstruct.evaluation.files import evaluate_file
-from liftedstruct.neighbours import recall_at_k
+from liftedstruct.evaluation.saved import evaluate_file
+from liftedstruct.retrieval import recall_at_k
 from liftedstruct.training import load_config, starting_trunk
 from report.runs import embeddings, squares, write_run
 from training.sets import products, run

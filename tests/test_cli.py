@@ -12,21 +12,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.sets import tiny_cub
 from liftedstruct import __version__
-from liftedstruct.batches import BATCHES
 from liftedstruct.cli import COMMANDS, main
-from liftedstruct.decoding import FITS
+from liftedstruct.data import READERS, PackedImages
+from liftedstruct.data.decoding import FITS
 from liftedstruct.evaluation import Scores
-from liftedstruct.evaluation.files import count_readings
-from liftedstruct.experiments import demonstration
-from liftedstruct.experiments.demonstration import Scale
+from liftedstruct.evaluation.saved import count_readings
 from liftedstruct.figures import FIGURES
-from liftedstruct.images import READERS
 from liftedstruct.losses import LOSSES
-from liftedstruct.packed import PackedImages
+from liftedstruct.recipes import demonstration
+from liftedstruct.recipes.demonstration import Scale
+from liftedstruct.samplers import BATCHES
 from liftedstruct.training import PRESETS
 from liftedstruct.trunks import TRUNKS
+from recipes.sets import tiny_cub
 
 SMALL = ["--trunk", "small", "--size", "48", "--crop", "40", "--steps", "2"]
 TINY = shlex.split("--trunk small --weights random --freeze 0 --steps 3 --crop 48 --batch-size 16 --dim 8")

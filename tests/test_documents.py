@@ -19,9 +19,9 @@ import torch
 import yaml
 from PIL import Image
 
-from experiments.sets import tiny_cub
 from liftedstruct.cli import COMMANDS, Command, main
 from liftedstruct.training.presets import FOR_LOSS, FOR_TRUNK, PRESETS
+from recipes.sets import tiny_cub
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -12,6 +12,9 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from liftedstruct.data import PackedImages, prepare
+from liftedstruct.data.image_set import ImageSet
+from liftedstruct.data.sources import FolderSource
 from liftedstruct.embedder import (
     EMBEDDER,
     EMBEDDINGS,
@@ -23,9 +26,6 @@ from liftedstruct.embedder import (
     embed,
     open_embedder,
 )
-from liftedstruct.images.image_set import ImageSet
-from liftedstruct.images.sources import FolderSource
-from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.trunks import make_trunk
 
 N = 23

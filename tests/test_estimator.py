@@ -18,8 +18,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import liftedstruct
 from liftedstruct import Embedder, LiftedEmbedding, PackedImages, TrainConfig, embed, precision_at_1, train
-from liftedstruct.images.image_set import ImageSet
-from liftedstruct.products import product_images
+from liftedstruct.data.image_set import ImageSet
+from liftedstruct.data.products import product_images
 from liftedstruct.training import load_config
 from liftedstruct.training.linear import RATES
 from liftedstruct.training.presets import FOR_LOSS

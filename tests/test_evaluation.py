@@ -9,10 +9,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from liftedstruct.clusters import nmi, pairwise_f1
-from liftedstruct.clusters.agreement import contingency
+from liftedstruct.clustering import nmi, pairwise_f1
+from liftedstruct.clustering.agreement import contingency
+from liftedstruct.data import ArraySource, ImageSet, PackedImages, prepare
 from liftedstruct.evaluation import Scores, compare, evaluate, evaluate_file, read_embeddings
-from liftedstruct.evaluation.files import check_comparable, count_readings
 from liftedstruct.evaluation.resampling import (
     bootstrap,
     f1_without_each_class,
@@ -23,9 +23,8 @@ from liftedstruct.evaluation.resampling import (
     weighted_nmi,
     weighted_recall,
 )
-from liftedstruct.images import ArraySource, ImageSet
-from liftedstruct.neighbours import recall_at_k
-from liftedstruct.packed import PackedImages, prepare
+from liftedstruct.evaluation.saved import check_comparable, count_readings
+from liftedstruct.retrieval import recall_at_k
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -14,13 +14,13 @@ SOURCE = Path(liftedstruct.__file__).parent
 
 # A stage imports only from stages above it.
 STAGES = [
-    *("checks", "progress", "atomic", "compiled", "extras", "limits", "memory", "arrays"),
-    *("images", "products", "decoding", "packed", "doctor"),
-    *("batches", "distances", "losses"),
-    *("neighbours", "clusters", "projection"),
+    "runtime",
+    "data",
+    *("samplers", "distances", "losses"),
+    *("retrieval", "clustering", "projection"),
     *("trunks", "embedder", "evaluation", "training", "estimator"),
     *("figures", "report"),
-    *("arguments", "experiments", "cli", "__main__"),
+    *("arguments", "recipes", "cli", "__main__"),
 ]
 
 PUBLIC = [

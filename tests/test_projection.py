@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from liftedstruct import projection
-from liftedstruct.neighbours import precision_at_1
 from liftedstruct.projection import tsne
+from liftedstruct.retrieval import precision_at_1
 
 
 def blobs(classes: int, images: int, d: int = 16, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

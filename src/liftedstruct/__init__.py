@@ -16,12 +16,13 @@ from liftedstruct.losses import (
 )
 
 if TYPE_CHECKING:
-    from liftedstruct.clusters import affinity_propagation, kmeans, nmi, pairwise_f1
+    from liftedstruct.clustering import affinity_propagation, kmeans, nmi, pairwise_f1
+    from liftedstruct.data import PackedImages, prepare, read_images
     from liftedstruct.embedder import Embedder, embed
     from liftedstruct.estimator import LiftedEmbedding
     from liftedstruct.evaluation import compare, evaluate
-    from liftedstruct.images import read_images
-    from liftedstruct.neighbours import (
+    from liftedstruct.projection import tsne
+    from liftedstruct.retrieval import (
         map_at_r,
         nearest_neighbours,
         precision_at_1,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
         recall_at_k,
         retrieval_recall,
     )
-    from liftedstruct.packed import PackedImages, prepare
-    from liftedstruct.projection import tsne
     from liftedstruct.training import TrainConfig, resume, train
 
 __all__ = [
@@ -73,24 +72,24 @@ __version__ = "0.1.0"
 _LATER = {
     "Embedder": "liftedstruct.embedder",
     "LiftedEmbedding": "liftedstruct.estimator",
-    "PackedImages": "liftedstruct.packed",
+    "PackedImages": "liftedstruct.data",
     "TrainConfig": "liftedstruct.training",
-    "affinity_propagation": "liftedstruct.clusters",
+    "affinity_propagation": "liftedstruct.clustering",
     "compare": "liftedstruct.evaluation",
     "embed": "liftedstruct.embedder",
     "evaluate": "liftedstruct.evaluation",
-    "kmeans": "liftedstruct.clusters",
-    "map_at_r": "liftedstruct.neighbours",
-    "nearest_neighbours": "liftedstruct.neighbours",
-    "nmi": "liftedstruct.clusters",
-    "pairwise_f1": "liftedstruct.clusters",
-    "precision_at_1": "liftedstruct.neighbours",
-    "prepare": "liftedstruct.packed",
-    "r_precision": "liftedstruct.neighbours",
-    "read_images": "liftedstruct.images",
-    "recall_at_k": "liftedstruct.neighbours",
+    "kmeans": "liftedstruct.clustering",
+    "map_at_r": "liftedstruct.retrieval",
+    "nearest_neighbours": "liftedstruct.retrieval",
+    "nmi": "liftedstruct.clustering",
+    "pairwise_f1": "liftedstruct.clustering",
+    "precision_at_1": "liftedstruct.retrieval",
+    "prepare": "liftedstruct.data",
+    "r_precision": "liftedstruct.retrieval",
+    "read_images": "liftedstruct.data",
+    "recall_at_k": "liftedstruct.retrieval",
     "resume": "liftedstruct.training",
-    "retrieval_recall": "liftedstruct.neighbours",
+    "retrieval_recall": "liftedstruct.retrieval",
     "train": "liftedstruct.training",
     "tsne": "liftedstruct.projection",
 }

@@ -3,8 +3,8 @@
 import math
 from pathlib import Path
 
-from liftedstruct.images import ImageSet, read_images
-from liftedstruct.progress import say
+from liftedstruct.data import ImageSet, read_images
+from liftedstruct.runtime.progress import say
 
 __all__ = ["fraction_or_names", "names", "open_data", "whole_numbers"]
 
@@ -12,7 +12,7 @@ __all__ = ["fraction_or_names", "names", "open_data", "whole_numbers"]
 def open_data(data: str, kind: str | None, test_classes: str | None, validation: float, seed: int, size: int = 128) -> ImageSet:
     """The data set that a command names."""
     if data.startswith("products:") and not Path(data).exists():
-        from liftedstruct.products import product_images
+        from liftedstruct.data.products import product_images
 
         number = data.removeprefix("products:")
         if not number.isdecimal():

@@ -17,16 +17,15 @@ from jsonargparse import ArgumentParser
 
 from liftedstruct import __version__
 from liftedstruct.arguments import open_data, whole_numbers
-from liftedstruct.batches import BATCHES
-from liftedstruct.checks import check_out
-from liftedstruct.decoding import FITS
-from liftedstruct.doctor import check_list_file, examine, write_fixed_list
-from liftedstruct.experiments.command import demo_command, fit_command, reproduce_command
-from liftedstruct.images import READERS
+from liftedstruct.data import READERS, PackedImages, prepare
+from liftedstruct.data.checkup import check_list_file, examine, write_fixed_list
+from liftedstruct.data.decoding import FITS
 from liftedstruct.losses import LOSSES
-from liftedstruct.packed import PackedImages, prepare
-from liftedstruct.progress import say
+from liftedstruct.recipes.command import demo_command, fit_command, reproduce_command
 from liftedstruct.report.command import figure_command, report_command
+from liftedstruct.runtime.checks import check_out
+from liftedstruct.runtime.progress import say
+from liftedstruct.samplers import BATCHES
 from liftedstruct.training.command import train_command
 from liftedstruct.training.presets import PRESETS
 from liftedstruct.trunks import TRUNKS
@@ -77,7 +76,7 @@ def products(
         seed: another seed makes other products.
         format: of the files.
     """
-    from liftedstruct.products import write_products
+    from liftedstruct.data.products import write_products
 
     image_set = write_products(out, classes=classes, images=images, size=size, seed=seed, format=format)
     print(f"{len(image_set):,} pictures of {classes:,} products in {out}")
@@ -216,7 +215,7 @@ def evaluate_file(
     """
     from liftedstruct import evaluation
     from liftedstruct.embedder import SCORES
-    from liftedstruct.evaluation.files import check_comparable
+    from liftedstruct.evaluation.saved import check_comparable
 
     if out is None and file.is_dir():
         out = file / SCORES

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from liftedstruct.checks import check_finite
+from liftedstruct.runtime.checks import check_finite
 
 __all__ = ["SortedBatch", "full_precision", "negative_mask", "pairwise_distances", "positive_mask", "workspace"]
 

@@ -19,14 +19,14 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from liftedstruct.arrays import load_arrays
-from liftedstruct.atomic import replacing
-from liftedstruct.checks import as_number, check_count, check_out
-from liftedstruct.images.image_set import Indices
-from liftedstruct.images.names import name_key
-from liftedstruct.memory import keep_memory
-from liftedstruct.packed import PackedImages
-from liftedstruct.progress import Bar
+from liftedstruct.data import PackedImages
+from liftedstruct.data.class_names import name_key
+from liftedstruct.data.image_set import Indices
+from liftedstruct.runtime.arrays import load_arrays
+from liftedstruct.runtime.atomic import replacing
+from liftedstruct.runtime.checks import as_number, check_count, check_out
+from liftedstruct.runtime.memory import keep_memory
+from liftedstruct.runtime.progress import Bar
 from liftedstruct.trunks import TRUNKS, Trunk, make_trunk
 from liftedstruct.trunks.base import RANDOM
 from liftedstruct.trunks.layers import folded

@@ -12,17 +12,16 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from liftedstruct.checks import as_classes, check_count
+from liftedstruct.data import ArraySource, ImageSet, PackedImages, prepare
+from liftedstruct.data.image_set import Indices
+from liftedstruct.data.packed_files import EDGE
 from liftedstruct.embedder import embed_rows
-from liftedstruct.extras import require
-from liftedstruct.images import ArraySource, ImageSet
-from liftedstruct.images.image_set import Indices
-from liftedstruct.packed import PackedImages, prepare
-from liftedstruct.packed.files import EDGE
+from liftedstruct.runtime.checks import as_classes, check_count
+from liftedstruct.runtime.extras import require
 from liftedstruct.training import TrainConfig, load_config, train
+from liftedstruct.training.inputs import pairable, split
 from liftedstruct.training.linear import Layer, choose_rate, fit_linear, suited
 from liftedstruct.training.machine import find_device
-from liftedstruct.training.sources import pairable, split
 from liftedstruct.trunks import make_trunk
 
 __all__ = ["LiftedEmbedding"]

@@ -6,7 +6,7 @@ r"""A map of the embeddings: t-SNE, which keeps neighbours together and says lit
 :math:`p_{ij}` is large for neighbours in the embedding, :math:`q_{ij}` for neighbours in the plane. openTSNE minimises it:
 by Barnes-Hut trees as in the paper, or, where there are many points, by interpolation on a grid, which takes time in
 proportion to their number. Two things are ours. The neighbours that :math:`p_{ij}` is made of are exact, from
-:func:`liftedstruct.neighbours.nearest_neighbours`. And the start is the plane of the first two principal components with a
+:func:`liftedstruct.retrieval.nearest_neighbours`. And the start is the plane of the first two principal components with a
 little noise, so that what is far apart begins far apart.
 """
 
@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from liftedstruct.checks import Embeddings, as_embeddings, as_number, check_count, check_finite
-from liftedstruct.extras import require
-from liftedstruct.neighbours import nearest_neighbours
-from liftedstruct.progress import Bar, say
+from liftedstruct.retrieval import nearest_neighbours
+from liftedstruct.runtime.checks import Embeddings, as_embeddings, as_number, check_count, check_finite
+from liftedstruct.runtime.extras import require
+from liftedstruct.runtime.progress import Bar, say
 
 __all__ = ["tsne"]
 

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
+from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, POSITIVE, picture_bytes
 from liftedstruct.figures.galleries import RULES, Queries, choose_queries, gallery
-from liftedstruct.images.image_set import Indices
-from liftedstruct.neighbours import first_ranks, nearest_neighbours
+from liftedstruct.retrieval import first_ranks, nearest_neighbours
 
 Array = NDArray[np.float64]
 Pixels = NDArray[np.uint8]

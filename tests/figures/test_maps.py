@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.canvas import save_picture
 from liftedstruct.figures.maps import class_colours, grid_of, thumbnail_map
-from liftedstruct.images.image_set import Indices
 
 Pixels = NDArray[np.uint8]
 WHITE = [255, 255, 255]

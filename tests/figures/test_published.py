@@ -1,8 +1,8 @@
 import pytest
 
+from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS
 from liftedstruct.figures.canvas import COLOURS
 from liftedstruct.figures.published import PUBLISHED, Published, published_for
-from liftedstruct.images.benchmarks import CARS, CUB, ONLINE_PRODUCTS
 
 ROWS = [row for rows in PUBLISHED.values() for row in rows]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from liftedstruct import ContrastiveLoss, contrastive_loss
-from liftedstruct.batches import PairBatches
+from liftedstruct.samplers import PairBatches
 
 
 def test_equals_the_loop_of_equation_1() -> None:

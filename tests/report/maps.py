@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.thumbnails import Pixels
-from liftedstruct.images.image_set import Indices
-from liftedstruct.neighbours import first_ranks, nearest_neighbours
 from liftedstruct.report.atlas import View, map_html
+from liftedstruct.retrieval import first_ranks, nearest_neighbours
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"  # nothing may be loaded from anywhere
 

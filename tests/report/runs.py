@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from liftedstruct.data import PackedImages, prepare, read_images
 from liftedstruct.embedder import SHA, Embedder, Embeddings, Seen, open_embedder
-from liftedstruct.images import read_images
-from liftedstruct.packed import PackedImages, prepare
 from liftedstruct.training import TrainConfig
 from liftedstruct.training.run_folder import RunFolder
 

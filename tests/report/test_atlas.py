@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
+from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.thumbnails import Pixels
-from liftedstruct.images.image_set import Indices
 from liftedstruct.report import atlas
 from liftedstruct.report.atlas import View, map_html
 from report.maps import Squares

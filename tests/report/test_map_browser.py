@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from playwright.sync_api import Locator, Page, expect
 
 from browser import open_file
-from liftedstruct.neighbours import nearest_neighbours
 from liftedstruct.report.atlas import map_html
+from liftedstruct.retrieval import nearest_neighbours
 from report.maps import Squares, write_page
 
 SQUARES = Squares(n=120, views=2)

@@ -12,16 +12,16 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from liftedstruct.data import PackedImages
 from liftedstruct.embedder import Seen
 from liftedstruct.evaluation import compare
 from liftedstruct.figures import FIGURES
 from liftedstruct.figures.canvas import drawing, new_figure
-from liftedstruct.neighbours import nearest_neighbours
-from liftedstruct.packed import PackedImages
 from liftedstruct.report import words
 from liftedstruct.report.inline import inline_svg
 from liftedstruct.report.page import write_report
-from liftedstruct.report.sources import Run, read_runs
+from liftedstruct.report.run_results import Run, read_runs
+from liftedstruct.retrieval import nearest_neighbours
 from report.runs import NASTY, embeddings, squares, write_run
 
 VOID = {"br", "img", "input", "meta", "wbr"}

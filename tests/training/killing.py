@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from liftedstruct.data import PackedImages
 from liftedstruct.embedder import EMBEDDER
-from liftedstruct.neighbours import nearest_neighbours, recall_at_k
-from liftedstruct.packed import PackedImages
+from liftedstruct.retrieval import nearest_neighbours, recall_at_k
 from liftedstruct.training import resume, train
 from liftedstruct.training.run_folder import CONFIG, STATE
 from training.sets import settings

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from liftedstruct.packed import PackedImages, prepare
-from liftedstruct.products import product_images
+from liftedstruct.data import PackedImages, prepare
+from liftedstruct.data.products import product_images
 from liftedstruct.training import Run, TrainConfig, train
 
 

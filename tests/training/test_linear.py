@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from liftedstruct.images.image_set import Indices
-from liftedstruct.neighbours import precision_at_1
+from liftedstruct.data.image_set import Indices
+from liftedstruct.retrieval import precision_at_1
 from liftedstruct.training import TrainConfig, linear
+from liftedstruct.training.inputs import make_batches
 from liftedstruct.training.linear import RATES, Layer, choose_rate, fit_linear, suited
-from liftedstruct.training.sources import make_batches
 
 Floats = NDArray[np.floating]
 

@@ -18,17 +18,17 @@ import torch
 from safetensors import safe_open
 from sklearn.decomposition import PCA
 
+from liftedstruct.data import PackedImages, prepare
+from liftedstruct.data.image_set import ImageSet
+from liftedstruct.data.products import product_images
 from liftedstruct.embedder import EMBEDDER, Embedder, embed
-from liftedstruct.images.image_set import ImageSet
 from liftedstruct.losses import lifted_struct_loss
-from liftedstruct.neighbours import recall_at_k
-from liftedstruct.packed import PackedImages, prepare
-from liftedstruct.products import product_images
+from liftedstruct.retrieval import recall_at_k
 from liftedstruct.training import PRESETS, Run, load_config, resume, train, train_or_resume, trained_alike
+from liftedstruct.training.inputs import Pixels, make_batches
 from liftedstruct.training.loop import Training
 from liftedstruct.training.machine import stop_signals
 from liftedstruct.training.run_folder import CONFIG, FEATURES, LOG, RECORD, STATE, RunFolder
-from liftedstruct.training.sources import Pixels, make_batches
 from training.sets import products, run, settings
 
 Interrupt = Callable[[Path, int], None]
@@ -234,7 +234,7 @@ def test_training_outlives_the_reader_of_its_progress(packed: PackedImages, tmp_
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
-from liftedstruct.packed import PackedImages
+from liftedstruct.data import PackedImages
 from liftedstruct.training import reporting, train
 from training.sets import settings
 reporting.LINE_SECONDS = 0

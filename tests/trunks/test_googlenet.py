@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d
 
-from liftedstruct.images import read_images
+from liftedstruct.data import read_images
 from liftedstruct.trunks import make_trunk
 from liftedstruct.trunks.googlenet import FORMS
 from trunks.plain_networks import (

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from liftedstruct import arrays
+from liftedstruct.runtime import arrays
 from liftedstruct.trunks import make_trunk
 from liftedstruct.trunks.weights import READERS, read_tensors
 

@@ -6,7 +6,7 @@ two of them for the same images.
 
 from liftedstruct.evaluation.comparing import Comparison, Difference, compare
 from liftedstruct.evaluation.evaluating import CLUSTERINGS, evaluate
-from liftedstruct.evaluation.files import evaluate_file, read_embeddings
+from liftedstruct.evaluation.saved import evaluate_file, read_embeddings
 from liftedstruct.evaluation.scores import Estimate, Scores
 
 __all__ = [

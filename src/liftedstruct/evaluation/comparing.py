@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from liftedstruct.checks import check_count
-from liftedstruct.clusters.agreement import Contingency, contingency
+from liftedstruct.clustering.agreement import Contingency, contingency
 from liftedstruct.evaluation.evaluating import hits_by_class
 from liftedstruct.evaluation.resampling import (
     LEVEL,
@@ -23,7 +22,8 @@ from liftedstruct.evaluation.resampling import (
     weighted_recall,
 )
 from liftedstruct.evaluation.scores import Scores
-from liftedstruct.neighbours.ranks import SINGLES
+from liftedstruct.retrieval.ranks import SINGLES
+from liftedstruct.runtime.checks import check_count
 
 __all__ = ["Comparison", "Difference", "compare"]
 

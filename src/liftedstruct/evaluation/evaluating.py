@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from liftedstruct.checks import Embeddings, Labels, as_classes, as_embeddings, as_labels, check_count, pick
-from liftedstruct.clusters import affinity_propagation, kmeans, nmi, pairwise_f1
-from liftedstruct.clusters.agreement import Contingency, contingency
+from liftedstruct.clustering import affinity_propagation, kmeans, nmi, pairwise_f1
+from liftedstruct.clustering.agreement import Contingency, contingency
 from liftedstruct.evaluation.resampling import LEVEL, Array, bootstrap, interval, weighted_f1, weighted_nmi, weighted_recall
 from liftedstruct.evaluation.scores import Estimate, Integers, Scores
-from liftedstruct.neighbours import first_ranks
-from liftedstruct.neighbours.ranks import SINGLES, check_ks
-from liftedstruct.progress import say
+from liftedstruct.retrieval import first_ranks
+from liftedstruct.retrieval.ranks import SINGLES, check_ks
+from liftedstruct.runtime.checks import Embeddings, Labels, as_classes, as_embeddings, as_labels, check_count, pick
+from liftedstruct.runtime.progress import say
 
 __all__ = ["CLUSTERINGS", "Ids", "by_first_image", "digest_of", "evaluate", "hits_by_class", "recall_estimates"]
 

@@ -32,7 +32,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.clusters.agreement import Contingency
+from liftedstruct.clustering.agreement import Contingency
 
 __all__ = [
     "LEVEL",

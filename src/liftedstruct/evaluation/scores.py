@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.atomic import write_json
-from liftedstruct.checks import pick
 from liftedstruct.embedder import OF, SEEN
-from liftedstruct.neighbours.ranks import SINGLES
+from liftedstruct.retrieval.ranks import SINGLES
+from liftedstruct.runtime.atomic import write_json
+from liftedstruct.runtime.checks import pick
 
 __all__ = ["Estimate", "Integers", "Scores", "same_ids"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from PIL import Image
 
-from liftedstruct.atomic import replacing
-from liftedstruct.checks import pick
-from liftedstruct.extras import require
+from liftedstruct.runtime.atomic import replacing
+from liftedstruct.runtime.checks import pick
+from liftedstruct.runtime.extras import require
 
 try:
     import matplotlib as mpl

@@ -14,12 +14,12 @@ from matplotlib.ticker import FuncFormatter
 from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
 
-from liftedstruct.checks import pick
 from liftedstruct.evaluation import Estimate, Scores
 from liftedstruct.figures.canvas import COLOURS, FAINT, INK, OTHERS, PAPER, colour_of, drawing, new_figure
 from liftedstruct.figures.framing import DASHED, PERCENT, legend, log_axis, percents, say_so, ticks
 from liftedstruct.figures.lettering import shortened
 from liftedstruct.figures.published import Published
+from liftedstruct.runtime.checks import pick
 
 __all__ = ["recall_curves", "score_figure", "size_curves", "training_curves"]
 

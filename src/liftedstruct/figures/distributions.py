@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
-from liftedstruct.checks import Embeddings, Labels, as_embeddings, as_labels, check_count, check_finite
 from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, PAPER, POSITIVE, drawing, new_figure
 from liftedstruct.figures.framing import DASHED, PERCENT, legend, say_so, ticks
 from liftedstruct.figures.lettering import shortened
 from liftedstruct.losses.microscope import Microscope
-from liftedstruct.neighbours.exact import blocks_of
+from liftedstruct.retrieval.exact import blocks_of
+from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_count, check_finite
 
 __all__ = ["confusion_figure", "distance_histogram", "microscope_figure"]
 

@@ -10,12 +10,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from liftedstruct.checks import Embeddings, Labels, as_classes, as_embeddings, check_count, check_finite, pick
+from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, PAPER, POSITIVE, drawing, new_figure
 from liftedstruct.figures.lettering import fitted
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails, pictures_of
-from liftedstruct.images.image_set import Indices
-from liftedstruct.neighbours import nearest_neighbours
+from liftedstruct.retrieval import nearest_neighbours
+from liftedstruct.runtime.checks import Embeddings, Labels, as_classes, as_embeddings, check_count, check_finite, pick
 
 __all__ = ["MARKS", "RULES", "SHOWN", "Queries", "choose_queries", "gallery"]
 

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from liftedstruct.checks import Labels, as_classes, check_count
+from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.canvas import PAPER
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails, pictures_of
-from liftedstruct.images.image_set import Indices
-from liftedstruct.progress import Bar
+from liftedstruct.runtime.checks import Labels, as_classes, check_count
+from liftedstruct.runtime.progress import Bar
 
 __all__ = ["LARGEST", "class_colours", "grid_of", "thumbnail_map"]
 

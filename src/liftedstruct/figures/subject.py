@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.batches import BalancedBatches
+from liftedstruct.data.image_set import Indices
 from liftedstruct.evaluation import Scores, evaluate
 from liftedstruct.figures.galleries import SHOWN
 from liftedstruct.figures.published import Published, published_for
 from liftedstruct.figures.thumbnails import Thumbnails, placeholders
-from liftedstruct.images.image_set import Indices
 from liftedstruct.losses import loss_microscope
 from liftedstruct.losses.microscope import Microscope
-from liftedstruct.neighbours import nearest_neighbours
-from liftedstruct.progress import say
 from liftedstruct.projection import tsne
+from liftedstruct.retrieval import nearest_neighbours
+from liftedstruct.runtime.progress import say
+from liftedstruct.samplers import BalancedBatches
 
 __all__ = ["KS", "Subject"]
 

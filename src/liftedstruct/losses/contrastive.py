@@ -16,7 +16,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from liftedstruct.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin
+from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin
 
 __all__ = ["ContrastiveLoss", "contrastive_loss"]
 

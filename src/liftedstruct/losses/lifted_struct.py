@@ -25,8 +25,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from liftedstruct.checks import Embeddings, Labels, as_embeddings, as_labels, check_count, check_margin
 from liftedstruct.distances import SortedBatch, full_precision, negative_mask, pairwise_distances, positive_mask, workspace
+from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_count, check_margin
 
 __all__ = [
     "LiftedStructLoss",

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from liftedstruct.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin
 from liftedstruct.distances import negative_mask, pairwise_distances, positive_mask
+from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin
 
 __all__ = ["Microscope", "effective_rank", "loss_microscope"]
 

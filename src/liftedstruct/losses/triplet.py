@@ -14,8 +14,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from liftedstruct.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin, pick
 from liftedstruct.distances import pairwise_distances
+from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin, pick
 
 __all__ = ["TripletLoss", "triplet_loss"]
 

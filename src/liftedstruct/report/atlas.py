@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from liftedstruct.checks import check_count
+from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails
-from liftedstruct.images.image_set import Indices
-from liftedstruct.progress import Bar
+from liftedstruct.runtime.checks import check_count
+from liftedstruct.runtime.progress import Bar
 
 __all__ = ["NoRoomError", "View", "map_html"]
 

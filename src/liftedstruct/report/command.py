@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from liftedstruct.checks import check_count, check_out, pick
+from liftedstruct.runtime.checks import check_count, check_out, pick
 
 __all__ = ["figure_command", "report_command"]
 
@@ -83,7 +83,7 @@ def _subjects(kind: str, draw: Callable[..., Any], runs: Sequence[Path]) -> list
     if not runs or ("subject" in parameters and len(runs) > 1):
         many = "one or more" if "subjects" in parameters else "one"
         raise ValueError(f"runs must be {many} for {kind}, got {len(runs)}. Name the folder of a run, or an .npz file.")
-    from liftedstruct.report.sources import read_runs
+    from liftedstruct.report.run_results import read_runs
 
     found = read_runs(runs)
     return [found] if "subjects" in parameters else found

@@ -7,10 +7,10 @@ import re
 import numpy as np
 from PIL import Image
 
-from liftedstruct.extras import require
+from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.canvas import INK, PAPER, Picture, picture_bytes
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails
-from liftedstruct.images.image_set import Indices
+from liftedstruct.runtime.extras import require
 
 try:
     from markupsafe import Markup, escape

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import numpy as np
 
-from liftedstruct.atomic import replacing
-from liftedstruct.checks import as_number, check_out
 from liftedstruct.evaluation import Scores, compare
-from liftedstruct.extras import require
 from liftedstruct.figures import FIGURES
 from liftedstruct.figures.canvas import COLOURS, colour_of
 from liftedstruct.figures.curves import NAMES
 from liftedstruct.figures.galleries import MARKS, Queries, choose_queries
 from liftedstruct.figures.published import published_like
-from liftedstruct.progress import say
 from liftedstruct.report import words
 from liftedstruct.report.atlas import NoRoomError, View, map_html
 from liftedstruct.report.inline import breakable, hue, inline_svg, photographs
-from liftedstruct.report.sources import Run, read_runs
+from liftedstruct.report.run_results import Run, read_runs
+from liftedstruct.runtime.atomic import replacing
+from liftedstruct.runtime.checks import as_number, check_out
+from liftedstruct.runtime.extras import require
+from liftedstruct.runtime.progress import say
 
 __all__ = ["write_report"]
 

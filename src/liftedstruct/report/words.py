@@ -11,10 +11,10 @@ import torch
 from liftedstruct import __version__
 from liftedstruct.embedder import OF, SEEN, Seen
 from liftedstruct.evaluation import Comparison, Difference, Scores
-from liftedstruct.evaluation.files import READINGS
+from liftedstruct.evaluation.saved import READINGS
 from liftedstruct.figures.canvas import COLOURS
 from liftedstruct.figures.curves import NAMES
-from liftedstruct.report.sources import Run
+from liftedstruct.report.run_results import Run
 
 __all__ = [
     "LEAST",

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from liftedstruct.batches import BATCHES
-from liftedstruct.checks import as_plain, check_margin, pick
 from liftedstruct.losses import LOSSES
+from liftedstruct.runtime.checks import as_plain, check_margin, pick
+from liftedstruct.samplers import BATCHES
 from liftedstruct.training.heads import HEADS
 from liftedstruct.training.optimizers import OPTIMIZERS, SCHEDULES
 from liftedstruct.training.presets import preset_settings

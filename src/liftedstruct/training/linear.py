@@ -25,19 +25,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from liftedstruct.batches import BATCHES, MinedBatches
-from liftedstruct.images.image_set import Indices
-from liftedstruct.images.names import draw, group_by_name
+from liftedstruct.data.class_names import draw, group_by_name
+from liftedstruct.data.image_set import Indices
 from liftedstruct.losses import LOSSES
-from liftedstruct.neighbours import first_ranks
-from liftedstruct.neighbours.threads import torch_threads
-from liftedstruct.progress import Bar
+from liftedstruct.retrieval import first_ranks
+from liftedstruct.runtime.progress import Bar
+from liftedstruct.runtime.threads import torch_threads
+from liftedstruct.samplers import BATCHES, MinedBatches
 from liftedstruct.training.config import TrainConfig, batches_of
 from liftedstruct.training.heads import HEADS, pca
+from liftedstruct.training.inputs import HELD_OUT, difficult_neighbours, make_batches
 from liftedstruct.training.loop import SAMPLE, WEIGHTS
 from liftedstruct.training.machine import seed_torch
 from liftedstruct.training.optimizers import OPTIMIZERS, rate
-from liftedstruct.training.sources import HELD_OUT, difficult_neighbours, make_batches
 
 __all__ = ["RATES", "DivergedError", "Layer", "choose_rate", "fit_linear", "suited"]
 

@@ -15,16 +15,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from liftedstruct.batches import MinedBatches
+from liftedstruct.data import PackedImages
+from liftedstruct.data.image_set import Indices
 from liftedstruct.embedder import EMBEDDER, Embedder, TrainedOn, embed_rows
-from liftedstruct.images.image_set import Indices
 from liftedstruct.losses import LOSSES
-from liftedstruct.neighbours import recall_at_k
-from liftedstruct.packed import PackedImages
-from liftedstruct.progress import say
+from liftedstruct.retrieval import recall_at_k
+from liftedstruct.runtime.progress import say
+from liftedstruct.samplers import MinedBatches
 from liftedstruct.training.caching import batch_gradient, check_exact
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.heads import FROM_FEATURES, HEADS, narrowed
+from liftedstruct.training.inputs import (
+    BLOCK,
+    Ahead,
+    Batch,
+    Features,
+    Pixels,
+    Source,
+    difficult_neighbours,
+    make_batches,
+    split,
+)
 from liftedstruct.training.machine import computing, seed_torch, stop_signals
 from liftedstruct.training.optimizers import (
     OPTIMIZERS,
@@ -39,17 +50,6 @@ from liftedstruct.training.optimizers import (
 )
 from liftedstruct.training.reporting import Progress, summarize_batch
 from liftedstruct.training.run_folder import RunFolder
-from liftedstruct.training.sources import (
-    BLOCK,
-    Ahead,
-    Batch,
-    Features,
-    Pixels,
-    Source,
-    difficult_neighbours,
-    make_batches,
-    split,
-)
 
 __all__ = ["TRAINED", "WEIGHTS", "Training"]
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from liftedstruct.limits import cpu_quota
-from liftedstruct.memory import keep_memory
-from liftedstruct.progress import say
+from liftedstruct.runtime.limits import cpu_quota
+from liftedstruct.runtime.memory import keep_memory
+from liftedstruct.runtime.progress import say
 
 __all__ = ["computing", "find_device", "find_threads", "prepared", "seed_torch", "stop_signals", "warn_of_emulation"]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from liftedstruct.checks import pick
+from liftedstruct.runtime.checks import pick
 
 __all__ = ["FOR_LOSS", "FOR_TRUNK", "PRESETS", "preset_settings"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from liftedstruct.checks import as_embeddings
 from liftedstruct.distances import SortedBatch, full_precision, workspace
 from liftedstruct.losses.microscope import effective_rank
-from liftedstruct.progress import say, stderr_console
+from liftedstruct.runtime.checks import as_embeddings
+from liftedstruct.runtime.progress import say, stderr_console
 
 __all__ = ["Progress", "summarize_batch"]
 

@@ -20,9 +20,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from liftedstruct.arrays import UNNAMED, load_arrays
-from liftedstruct.atomic import is_temporary, locked, replacing
 from liftedstruct.embedder import EMBEDDER, Embedder
+from liftedstruct.runtime.arrays import UNNAMED, load_arrays
+from liftedstruct.runtime.atomic import is_temporary, locked, replacing
 from liftedstruct.training.config import TrainConfig, as_yaml, load_config
 
 __all__ = ["CONFIG", "FEATURES", "LOG", "RECORD", "STATE", "RunFolder"]

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
+from liftedstruct.data import PackedImages
 from liftedstruct.embedder import EMBEDDER, Embedder
-from liftedstruct.packed import PackedImages
-from liftedstruct.progress import say
+from liftedstruct.runtime.progress import say
 from liftedstruct.training.config import TrainConfig, batches_of
+from liftedstruct.training.inputs import fitting_size, split
 from liftedstruct.training.loop import WEIGHTS, Training
 from liftedstruct.training.machine import find_device, find_threads, prepared, seed_torch, warn_of_emulation
 from liftedstruct.training.run_folder import CONFIG, RunFolder
-from liftedstruct.training.sources import fitting_size, split
 from liftedstruct.trunks import Trunk, make_trunk
 
 __all__ = ["Run", "check_run", "resume", "starting_trunk", "train", "train_or_resume", "trained_alike"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from liftedstruct.checks import pick
+from liftedstruct.runtime.checks import pick
 from liftedstruct.trunks.base import POOLS, Trunk
 from liftedstruct.trunks.efficientnet_lite import efficientnet_lite0, efficientnet_lite1, efficientnet_lite2
 from liftedstruct.trunks.googlenet import googlenet

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from liftedstruct.extras import require
+from liftedstruct.runtime.extras import require
 from liftedstruct.trunks.base import Trunk
 from liftedstruct.trunks.weights import load_weights, read_tensors
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from liftedstruct.checks import pick
+from liftedstruct.runtime.checks import pick
 
 __all__ = ["POOLS", "RANDOM", "Trunk"]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from liftedstruct.extras import require
+from liftedstruct.runtime.extras import require
 from liftedstruct.trunks.base import Trunk
 from liftedstruct.trunks.layers import ConvUnit
 from liftedstruct.trunks.weights import load_weights, read_tensors

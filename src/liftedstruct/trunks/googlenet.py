@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
 
-from liftedstruct.checks import pick
+from liftedstruct.runtime.checks import pick
 from liftedstruct.trunks.base import Trunk
 from liftedstruct.trunks.layers import ConvUnit, LocalResponseNorm, MaxPool
 from liftedstruct.trunks.weights import load_weights, read_tensors

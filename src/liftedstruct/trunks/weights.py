@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from liftedstruct.arrays import check_zip, load_arrays
+from liftedstruct.runtime.arrays import check_zip, load_arrays
 from liftedstruct.trunks.base import Trunk
 from liftedstruct.trunks.caffemodel import read_caffemodel
 

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Arc
 from torch import Tensor
 
-from liftedstruct.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin
 from liftedstruct.figures.canvas import FAINT, drawing, new_figure
 from liftedstruct.figures.ideas.marks import (
     bare,
@@ -25,6 +24,7 @@ from liftedstruct.figures.ideas.slopes import Loss, distance_slopes
 from liftedstruct.losses.contrastive import contrastive_loss
 from liftedstruct.losses.lifted_struct import lifted_struct_loss
 from liftedstruct.losses.triplet import triplet_loss
+from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin
 
 __all__ = ["LABELS", "batch_graph", "equidistant", "six_images"]
 

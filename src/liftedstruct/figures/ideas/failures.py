@@ -10,7 +10,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 from torch import Tensor
 
-from liftedstruct.checks import Embeddings, Labels, check_count, check_margin
 from liftedstruct.figures.canvas import FAINT, INK, PAPER, drawing, new_figure
 from liftedstruct.figures.ideas.marks import (
     ARROW,
@@ -30,6 +29,7 @@ from liftedstruct.figures.ideas.slopes import Loss, descent
 from liftedstruct.losses.contrastive import contrastive_loss
 from liftedstruct.losses.lifted_struct import lifted_struct_loss
 from liftedstruct.losses.triplet import triplet_loss
+from liftedstruct.runtime.checks import Embeddings, Labels, check_count, check_margin
 
 __all__ = ["LABELS", "POINTS", "Move", "angle_between", "failure_modes", "move", "moves"]
 

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from torch import Tensor
 
-from liftedstruct.checks import Embeddings, Labels, check_count, check_margin
 from liftedstruct.figures.canvas import FAINT, INK, PAPER, drawing, new_figure
 from liftedstruct.figures.ideas.marks import (
     DISSIMILAR,
@@ -25,6 +24,7 @@ from liftedstruct.figures.ideas.marks import (
 )
 from liftedstruct.figures.ideas.slopes import Loss, pair_slopes
 from liftedstruct.losses.lifted_struct import lifted_struct_loss, structured_hinge_loss
+from liftedstruct.runtime.checks import Embeddings, Labels, check_count, check_margin
 
 __all__ = ["LABELS", "POINTS", "mining", "push_weights"]
 

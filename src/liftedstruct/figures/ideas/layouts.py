@@ -10,10 +10,10 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Polygon, Rectang
 from numpy.typing import NDArray
 from torch import Tensor
 
-from liftedstruct.checks import Labels
 from liftedstruct.figures.canvas import INK, PAPER, colour_of, drawing
 from liftedstruct.figures.ideas.batch_edges import LABELS, six_images
 from liftedstruct.figures.ideas.marks import MARKS, bare, mark, subscript
+from liftedstruct.runtime.checks import Labels
 
 __all__ = ["network_layouts"]
 

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from torch import Tensor
 
-from liftedstruct.checks import Embeddings, Labels, as_classes, as_embeddings, as_labels, check_finite
 from liftedstruct.figures.canvas import FAINT, INK, PAPER
+from liftedstruct.runtime.checks import Embeddings, Labels, as_classes, as_embeddings, as_labels, check_finite
 
 __all__ = [
     "ARROW",

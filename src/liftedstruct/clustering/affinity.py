@@ -1,0 +1,176 @@
+r"""Affinity propagation, also to a given number of clusters, also on a graph of nearest neighbours.
+
+Similarity is :math:`s_{ik} = -\lVert x_i - x_k \rVert^2`, the preference of every point to be an exemplar is one number on that
+scale, and what is maximised is the net similarity: the similarities of all points to their exemplars plus the preference for
+each exemplar. The larger the preference, the more clusters.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from liftedstruct.clustering.exemplars import Indices
+from liftedstruct.clustering.messages import Similarities
+from liftedstruct.clustering.search import Search, search_preference
+from liftedstruct.clustering.similarities import all_pairs, guess_preference, median_similarity, neighbour_graph
+from liftedstruct.runtime.checks import Embeddings, as_embeddings, as_number, check_count, check_finite
+from liftedstruct.runtime.limits import available_bytes
+
+__all__ = ["AffinityPropagation", "affinity_propagation"]
+
+SMALL = 2**18  # similarities, those of 512 points
+
+
+@dataclass(frozen=True)
+class AffinityPropagation:
+    """What affinity propagation found, and how."""
+
+    labels: Indices  # cluster of each point, 0 .. C-1                                            (n,)
+    exemplars: Indices  # row of each cluster's exemplar, ascending                               (C,)
+    preference: float
+    net_similarity: float
+    n_iterations: int  # of all steps together
+    converged: bool  # whether the messages that gave this result had come to rest
+    neighbours: int | None  # of the graph; None if all pairs were used
+    asked: int | None  # the K that was asked for
+    trail: tuple[tuple[float, int], ...]  # (preference, clusters) of every step of the search for K
+
+    @property
+    def n_clusters(self) -> int:
+        """How many clusters there are."""
+        return len(self.exemplars)
+
+    def __str__(self) -> str:
+        form = "all pairs" if self.neighbours is None else f"{self.neighbours} nearest neighbours"
+        asked = "" if self.asked is None else f" ({self.asked:,} asked for, {len(self.trail)} steps)"
+        rest = "" if self.converged else ", not at rest"
+        return (
+            f"{self.n_clusters:,} clusters{asked} of {len(self.labels):,} points by affinity propagation on {form}: preference "
+            f"{self.preference:.6g}, net similarity {self.net_similarity:.6g}, {self.n_iterations:,} iterations{rest}"
+        )
+
+
+def affinity_propagation(
+    embeddings: Embeddings,
+    n_clusters: int | None = None,
+    preference: float | None = None,
+    neighbours: int | None = None,
+    damping: float = 0.9,
+    max_iterations: int = 1000,
+    unchanged: int | None = None,
+    tolerance: float = 0.01,
+    max_bytes: int | None = None,
+    progress: bool = False,
+) -> AffinityPropagation:
+    r"""Clusters with exemplars, by Frey and Dueck's message passing, to a preference or to a number of clusters.
+
+    With ``n_clusters=K`` the preference is searched by bisection (on the logarithm of its size, the next guess interpolated),
+    each step starting from the messages of the one before. It ends at K exactly; or, where the number jumps over K, at the
+    nearest that was met, with a warning if that is off by more than ``tolerance``. K is reached by the preference alone,
+    nothing is merged or split. The result is run once more from zero messages at the final preference; the one of larger net
+    similarity is returned, unless it is further from K.
+
+    Deterministic, whatever the number of threads: twins (duplicates, mutual nearest pairs) are told apart by preferences that
+    differ by a ten thousandth, in an order that follows from the row number. Messages that oscillate are damped more.
+
+    Args:
+        embeddings: (n, d), array or tensor of any float type.
+        n_clusters: K. Neither this nor a preference: the preference is the median similarity, as Frey and Dueck propose.
+        preference: of every point to be an exemplar, on the scale of :math:`-\lVert x_i - x_k \rVert^2`.
+        neighbours: messages go along the edges of the graph of so many nearest neighbours, made symmetric. A point can only
+            choose an exemplar among its neighbours, so it has to grow with the size of the clusters. By default all pairs are
+            used where they fit ``max_bytes``, and beyond that max(50, 5 n / K) neighbours.
+        damping: share of the old message that is kept, 0.5 to 1.
+        max_iterations: of each step.
+        unchanged: iterations without a change of the exemplars after which the messages count as at rest; by default five times
+            the span of the damping, 5 / (1 - damping), which is 50 at 0.9.
+        tolerance: relative error of K that is accepted without a warning.
+        max_bytes: memory that the form with all pairs may take (8 n² bytes); half of what is available by default.
+        progress: say on stderr how far the search is.
+
+    >>> found = affinity_propagation(np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]]), n_clusters=2)
+    >>> found.labels, found.exemplars
+    (array([0, 0, 0, 1, 1, 1]), array([1, 4]))
+    """
+    given = as_embeddings(embeddings).detach().cpu().double()
+    X = given - given.mean(dim=0)
+    check_finite(given, X.square().sum().item())
+    n, K = len(X), n_clusters
+    _check(n, K, preference, neighbours, damping, tolerance)
+    check_count("max_iterations", max_iterations)
+    unchanged = math.ceil(5 / (1 - damping) - 1e-9) if unchanged is None else check_count("unchanged", unchanged)
+    k = _form(n, K, neighbours, max_bytes)
+
+    # Messages are float32, so embeddings of any size are scaled to about 1, and what is on the scale of similarities back.
+    scale = 2.0 ** min(500, -math.frexp(float(X.abs().max()))[1])
+    unit = scale**2
+    X = X * scale
+    largest = 4 * float(X.square().sum(dim=1).max())  # ‖x_i - x_k‖² of centred rows
+    similarities = all_pairs(X) if k is None else neighbour_graph(X, k)
+    search = Search(similarities, damping, max_iterations, unchanged, progress, unit)
+    with _threads_for(similarities):
+        if K is not None:
+            found = search_preference(search, K, guess_preference(X, K), largest, tolerance, k)
+            preference = found.preference / unit
+        else:
+            preference = median_similarity(X) / unit if preference is None else float(preference)
+            most = 2 * n * max(largest, 1.0)  # beyond it nothing changes but the digits
+            found = search.step(min(max(preference * unit, -most), most))
+    clustering = found.clustering
+    alone = clustering.net_similarity - found.preference * found.n_clusters  # without the exemplars' preferences
+    return AffinityPropagation(
+        labels=np.searchsorted(clustering.exemplars, clustering.chosen),
+        exemplars=clustering.exemplars,
+        preference=preference,
+        net_similarity=alone / unit + preference * found.n_clusters,
+        n_iterations=sum(step.iterations for step in search.steps),
+        converged=found.converged,
+        neighbours=k,
+        asked=K,
+        trail=tuple((step.preference / unit, step.n_clusters) for step in search.steps),
+    )
+
+
+def _form(n: int, K: int | None, neighbours: int | None, max_bytes: int | None) -> int | None:
+    """How many neighbours the graph has, or None for all pairs."""
+    most, k = (available_bytes() // 2 if max_bytes is None else max_bytes), neighbours
+    if k is None and 8 * n**2 > most:
+        k = max(50, math.ceil(5 * n / K) if K else 100)
+        if k >= n - 1:
+            raise ValueError(
+                f"{n:,} points in {K or 'any number of'} clusters must have memory for all pairs, {8 * n**2 / 1e9:.1f} GB, got "
+                f"{most / 1e9:.1f} GB. Raise max_bytes, pass neighbours, or ask for more clusters."
+            )
+    return None if k is not None and k >= n - 1 else k
+
+
+@contextmanager
+def _threads_for(similarities: Similarities) -> Iterator[None]:
+    """One thread for a small problem: waiting for others takes longer than the work, much longer on a busy machine."""
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1 if len(similarities.values) < SMALL else threads)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(threads)
+
+
+def _check(n: int, K: int | None, preference: float | None, k: int | None, damping: float, tolerance: float) -> None:
+    if K is not None and preference is not None:
+        raise ValueError("one of n_clusters and preference must be given, got both. The preference follows from n_clusters.")
+    if K is not None and check_count("n_clusters", K) > n:
+        raise ValueError(
+            f"n_clusters must be at most the number of points, got {K:,} for {n:,} points. Ask for fewer clusters."
+        )
+    if preference is not None and not math.isfinite(as_number(preference)):
+        raise ValueError(f"preference must be finite, got {preference}. The median similarity is a good start.")
+    if k is not None:
+        check_count("neighbours", k)
+    if not 0.5 <= as_number(damping) < 1:
+        raise ValueError(f"damping must be at least 0.5 and less than 1, got {damping}. Frey and Dueck use 0.5 to 0.9.")
+    if not as_number(tolerance) >= 0:
+        raise ValueError(f"tolerance must be a number >= 0, got {tolerance}. 0.01 accepts 99 to 101 for 100.")

@@ -1,0 +1,170 @@
+"""From a set of exemplars to clusters: who belongs to whom, what that is worth, and which better sets lie close by."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from liftedstruct.clustering.messages import FAR, Floats, Similarities
+from liftedstruct.runtime.compiled import compiled
+
+__all__ = ["Clustering", "settle"]
+
+Indices = NDArray[np.int64]
+
+ROUNDING = 1e-7  # relative: a smaller gain is none
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Exemplars, and the exemplar of each point."""
+
+    exemplars: Indices  # in ascending order                                                      (C,)
+    chosen: Indices  # exemplar of each point; an exemplar's is itself                            (n,)
+    net_similarity: float  # similarities of the points to their exemplars, plus the preference for each exemplar
+
+
+def settle(similarities: Similarities, is_exemplar: NDArray[np.bool_], preference: float) -> Clustering:
+    """The clusters of these exemplars, after steps that can only raise the net similarity.
+
+    A point that none of the exemplars is similar to (on a graph) is an exemplar itself. Then, until nothing gets better: an
+    exemplar is exchanged for a member of its cluster, and an exemplar whose removal raises the net similarity is removed. None
+    is added.
+    """
+    clustering = _choose(similarities, _covered(similarities, is_exemplar), preference)
+    while True:
+        better = max(
+            (_choose(similarities, exemplars, preference) for exemplars in _exchanged(similarities, clustering)),
+            key=lambda each: each.net_similarity,
+        )
+        if better.net_similarity <= clustering.net_similarity + ROUNDING * abs(clustering.net_similarity):
+            fewer = _without_needless(similarities, clustering.exemplars, preference)
+            if len(fewer) == len(clustering.exemplars):
+                return clustering
+            better = _choose(similarities, fewer, preference)
+        clustering = better
+
+
+def _choose(similarities: Similarities, exemplars: Indices, preference: float) -> Clustering:
+    nearest, _, value, _ = _nearest(similarities, exemplars)
+    chosen = nearest.copy()
+    chosen[exemplars] = exemplars
+    others = np.ones(similarities.n, bool)
+    others[exemplars] = False
+    return Clustering(exemplars, chosen, float(value[others].sum(dtype=np.float64) + preference * len(exemplars)))
+
+
+def _covered(similarities: Similarities, is_exemplar: NDArray[np.bool_]) -> Indices:
+    """The exemplars, and those points that would have none."""
+    is_exemplar = is_exemplar.copy()
+    nearest = _nearest(similarities, np.flatnonzero(is_exemplar))[0]
+    for i in np.flatnonzero((nearest < 0) & ~is_exemplar):
+        row = slice(similarities.start[i], similarities.start[i] + similarities.degrees[i])
+        is_exemplar[i] = not is_exemplar[
+            similarities.columns[row]
+        ].any()  # one before it may have become one that it can choose
+    return np.flatnonzero(is_exemplar)
+
+
+def _exchanged(similarities: Similarities, clustering: Clustering) -> list[Indices]:
+    """Two other sets of exemplars: the best exchange of all, and the best of every cluster at once (which may be too much)."""
+    exemplars, chosen = clustering.exemplars, clustering.chosen
+    _, second, value, value2 = _nearest(similarities, exemplars)
+    members = chosen != np.arange(similarities.n)
+    lost = np.zeros(similarities.n)  # if exemplar k goes, and nobody takes its place
+    np.add.at(lost, chosen[members], np.where(second[members] >= 0, value2[members].astype(np.float64) - value[members], 0))
+    stranded = np.bincount(chosen[members & (second < 0)], minlength=similarities.n)
+    arrays = similarities.start, similarities.columns, similarities.values
+    gain = _exchange_gains(*arrays, chosen, second, value, value2, lost, stranded)
+    order = np.lexsort((-gain, chosen))  # by cluster, the largest first
+    first = order[np.flatnonzero(np.diff(chosen[order], prepend=-1))]
+    everywhere = np.where(gain[first] > 0, first, chosen[first])
+    best = int(first[np.argmax(gain[first])])
+    only = np.where(exemplars == chosen[best], best, exemplars)
+    return [np.sort(only), np.sort(everywhere)]
+
+
+def _without_needless(similarities: Similarities, exemplars: Indices, preference: float) -> Indices:
+    """One pass of removals, the most gainful first; none that an earlier one of the pass has touched."""
+    n = similarities.n
+    nearest, second, value, value2 = _nearest(similarities, exemplars)
+    here = np.zeros(n, bool)
+    here[exemplars] = True
+    members = np.flatnonzero(~here)
+    gain = np.full(n, -np.inf)  # of removing an exemplar: it finds another itself, and so does each of its members
+    gain[exemplars] = np.where(nearest[exemplars] >= 0, value[exemplars].astype(np.float64) - preference, -np.inf)
+    loss = np.where(second[members] >= 0, value2[members].astype(np.float64) - value[members], -np.inf)
+    np.add.at(gain, nearest[members], loss)
+    order = exemplars[np.argsort(-gain[exemplars], kind="stable")]
+    touched = np.zeros(n, bool)
+    for k in order[: int((gain[order] > 1e-6 * abs(preference)).sum())]:
+        if not touched[k]:
+            here[k] = False
+            touched[second[nearest == k]] = True  # they get its members,
+            touched[nearest[k]] = True  # or itself,
+            touched[nearest[second == k]] = True  # or it was what they would have fallen back on
+            touched[nearest == k] = True
+    return np.flatnonzero(here)
+
+
+def _nearest(similarities: Similarities, exemplars: Indices) -> tuple[Indices, Indices, Floats, Floats]:
+    """Of each point the two most similar exemplars other than itself (-1 where there is none), and how similar they are."""
+    is_exemplar = np.zeros(similarities.n, bool)
+    is_exemplar[exemplars] = True
+    found: tuple[Indices, Indices, Floats, Floats] = _two_nearest(
+        similarities.start, similarities.columns, similarities.values, exemplars, is_exemplar
+    )
+    return found
+
+
+@compiled(parallel=True)
+def _two_nearest(start, columns, s, exemplars, is_exemplar):  # type: ignore[no-untyped-def]
+    n = len(is_exemplar)
+    everything = len(columns) == 0
+    nearest, second = np.full(n, -1), np.full(n, -1)
+    value, value2 = np.full(n, FAR), np.full(n, FAR)
+    for i in prange(n):
+        for t in range(len(exemplars) if everything else start[i + 1] - start[i]):
+            at = start[i] + (exemplars[t] if everything else t)
+            k = exemplars[t] if everything else columns[at]
+            if s[at] > value2[i] and is_exemplar[k]:
+                if s[at] > value[i]:
+                    second[i], value2[i] = nearest[i], value[i]
+                    nearest[i], value[i] = k, s[at]
+                else:
+                    second[i], value2[i] = k, s[at]
+    return nearest, second, value, value2
+
+
+@compiled(parallel=True)
+def _exchange_gains(start, columns, s, chosen, second, value, value2, lost, stranded):  # type: ignore[no-untyped-def]
+    """By how much the net similarity rises if point m takes the place of its exemplar k and all others choose anew."""
+    n = len(chosen)
+    everything = len(columns) == 0
+    gains = np.empty(n)
+    for m in prange(n):
+        k = chosen[m]
+        gain, without = lost[k], stranded[k]
+        itself = value[k]  # of k, once it is a member: m, or the other exemplar most similar to it
+        for t in range(n if everything else start[m + 1] - start[m]):
+            at = start[m] + t
+            i = t if everything else columns[at]
+            if s[at] > FAR:
+                if i == k:
+                    itself = max(itself, s[at])
+                elif chosen[i] == k:
+                    if second[i] < 0:
+                        gain += s[at] - value[i]
+                        without -= 1
+                    elif s[at] > value2[i]:
+                        gain += s[at] - value2[i]
+                elif chosen[i] != i and s[at] > value[i]:
+                    gain += s[at] - value[i]
+        if second[m] < 0:
+            without -= 1
+            gain -= value[m]
+        else:
+            gain -= value2[m]
+        gains[m] = gain + itself if m != k and without == 0 and itself > FAR else -np.inf
+    return gains

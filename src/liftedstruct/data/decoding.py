@@ -1,0 +1,312 @@
+"""One image file in, one square of RGB bytes out, whatever the file is; and one short reason where that cannot be.
+
+Threads may decode at the same time: pillow lets go of the interpreter while it works, and nothing global is switched here
+except warnings, which are off while any thread is inside.
+"""
+
+import contextlib
+import errno
+import hashlib
+import stat
+import struct
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image, ImageChops, ImageFile, UnidentifiedImageError
+
+from liftedstruct.data.sources import FolderSource, Source, TarSource
+from liftedstruct.runtime.checks import check_count, pick
+
+__all__ = ["FITS", "ImageError", "SourceError", "content_hash", "decode", "is_passing", "load_rgb"]
+
+# What is decoded inside of pillow. Others are refused: some of its plug-ins start programs (EPS) or are for fonts and icons.
+FORMATS = {"AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP"}
+FILTER = Image.Resampling.BILINEAR  # antialiased; bicubic rings along the edges of products on white, and takes longer
+NEAR_WHITE = 250  # of 255, in grey; this and the margin of pixels that stays around a product are the authors' own numbers
+MARGIN = 15
+PASSING = {  # errors that say nothing about the file: its disk, its network or this machine failed, and may work again
+    getattr(errno, name)
+    for name in (
+        *("EIO", "ENXIO", "ENODEV", "EREMOTEIO", "ESTALE", "ENOTCONN", "ECONNRESET", "ECONNABORTED", "ETIMEDOUT"),
+        *("EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENOMEM", "EMFILE", "ENFILE"),
+    )
+    if hasattr(errno, name)
+}
+TURNS = {  # EXIF orientation -> what sets it upright
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class ImageError(ValueError):
+    """An image that cannot be used; its text is the reason, in a few words on one line."""
+
+
+class SourceError(ImageError):
+    """An image that could not be reached now, whatever it holds: its disk, its network or this machine failed."""
+
+
+def decode(
+    source: Source, path: str, size: int = 256, fit: str = "resize", tolerate_truncated: bool = False
+) -> NDArray[np.uint8]:
+    """The image upright, in RGB, over white, as (size, size, 3) bytes; raises :class:`ImageError` and nothing else for it.
+
+    Args:
+        source: Opens the image.
+        path: The image, as the source knows it.
+        size: Side of the square.
+        fit: How a rectangle becomes a square, a name in ``FITS``.
+        tolerate_truncated: Keep what there is of a file that was cut off, if that is a hundredth of it.
+
+    """
+    shape, size = pick(FITS, fit, "fit"), check_count("size", size)
+    # A photograph of many times the size is decoded by the JPEG at a half, a quarter or an eighth, never below twice the
+    # size. The white border is measured in pixels of the file, so it is found at full size.
+    least = None if fit == "trim-letterbox" else 2 * size
+    image = load_rgb(source, path, tolerate_truncated, least)
+    try:
+        return np.asarray(shape(image, size))
+    except Exception as error:
+        raise _refusal(error) from error
+
+
+def content_hash(source: Source, path: str) -> int:
+    """64 bits of the bytes of an image file, whatever it is called.
+
+    An image that is no file is told by what its source says of its ``content``, or by its fingerprint.
+
+    Raises:
+        ImageError: it cannot be read.
+
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    try:
+        if isinstance(source, FolderSource):
+            with (source.root / path).open("rb") as file:
+                while piece := file.read(1 << 20):
+                    digest.update(piece)
+        else:
+            text = getattr(source, "content", source.fingerprint)
+            digest.update(source.read(path) if isinstance(source, TarSource) else text(path).encode())
+    except Exception as error:
+        raise _refusal(error) from error
+    return int.from_bytes(digest.digest(), "little")
+
+
+def load_rgb(source: Source, path: str, tolerate_truncated: bool = False, least: int | None = None) -> Image.Image:
+    """The whole image upright, in RGB, over white; both sides stay at least ``least`` where a JPEG is decoded smaller."""
+    with _no_warnings():
+        try:
+            return _load(source, path, least, rest_is_missing=False)
+        except Exception as error:  # pillow meets bad bytes with OSError, SyntaxError, struct.error, zlib.error, ...
+            refusal = _refusal(error)
+            if not (tolerate_truncated and str(refusal) == "truncated"):
+                raise refusal from error
+        try:
+            return _load(source, path, least, rest_is_missing=True)
+        except Exception as error:
+            raise _refusal(error) from error
+
+
+def _load(source: Source, path: str, least: int | None, rest_is_missing: bool) -> Image.Image:
+    _check_file(source, path)
+    with source.open(path) as image:
+        if image.format is not None and image.format not in FORMATS:
+            raise ImageError(f"format {image.format} is not read")
+        limit = Image.MAX_IMAGE_PIXELS
+        if limit is not None and image.width * image.height > limit:  # pillow only warns up to twice the limit
+            raise ImageError(f"too many pixels: {image.width} x {image.height}")
+        if least is not None:
+            image.draft(None, (least, least))
+        if rest_is_missing and isinstance(image, ImageFile.ImageFile):
+            _load_what_there_is(image)
+        else:
+            image.load()
+        turn = TURNS.get(_orientation(image))
+        rgb = _to_rgb(image)
+        return rgb if turn is None else rgb.transpose(turn)
+
+
+def _check_file(source: Source, path: str) -> None:
+    """Refuse what must not be opened (a pipe would wait for ever), and what has a better name than "not an image"."""
+    if isinstance(source, FolderSource):
+        found = (source.root / path).stat()
+        if stat.S_ISDIR(found.st_mode):
+            raise ImageError("is a folder")
+        if not stat.S_ISREG(found.st_mode):
+            raise ImageError("not a regular file")
+        size = found.st_size
+    elif isinstance(source, TarSource) and path in source.members:
+        size = source.members[path][1]
+    else:
+        return
+    if size == 0:
+        raise ImageError("empty file")
+
+
+def _load_what_there_is(image: ImageFile.ImageFile) -> None:
+    """Load a cut-off file. Pillow's own switch for it is one for the whole process, and other threads decode meanwhile."""
+    jpeg = image.format in ("JPEG", "MPO")
+    if jpeg:
+        read, ended = image.load_read, False  # type: ignore[attr-defined]
+
+        def read_to_an_end(count: int) -> bytes:
+            nonlocal ended
+            data: bytes = read(count)
+            if data or ended:
+                return data
+            ended = True
+            return b"\xff\xd9"  # "end of image": the decoder hands over the rows that it has, and grey for the others
+
+        image.load_read = read_to_an_end  # type: ignore[attr-defined]
+    try:
+        image.load()
+    except OSError as error:
+        if is_passing(error):
+            raise
+        image.tile = []  # nothing more to load: the rows so far are there, the others are black
+    values = np.asarray(image)
+    filled = (values == 127) | (values == 128) if jpeg else values == 0  # 127: 128 in inverted inks
+    if filled.mean() > 0.99:
+        raise ImageError("truncated, with hardly a pixel left")
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception as error:  # broken EXIF says nothing about the pixels
+        if is_passing(error):
+            raise
+        return 1
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """RGB from any mode; what is transparent shows white."""
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image.copy() if isinstance(image, ImageFile.ImageFile) and image.readonly else image
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return _from_deep(image)
+    if image.mode == "CMYK" and image.format == "JPEG" and "adobe" not in image.info:
+        return ImageChops.invert(image).convert("RGB")  # pillow takes Adobe's inverted inks for granted
+    if image.has_transparency_data:
+        over = image.convert("RGBA")
+        rgb = Image.new("RGB", image.size, "white")
+        rgb.paste(over, mask=over.getchannel("A"))
+        return rgb
+    return image.convert("RGB")
+
+
+def _from_deep(image: Image.Image) -> Image.Image:
+    """Grey of 16 or 32 bits or of floats to 8 bits: by its own range, where it is a usual one, else from least to most."""
+    v = np.asarray(image).astype(np.float64)
+    clear = v == image.info["transparency"] if isinstance(image.info.get("transparency"), int) else None
+    v[~np.isfinite(v)] = 0
+    low, high = float(v.min()), float(v.max())
+    usual = {"F": (1.0, 255.0, 65535.0), "I": (255.0, 65535.0)}.get(image.mode, (65535.0,))
+    if image.format == "PPM":  # pillow has spread it over 16 bits
+        usual = (65535.0,)
+    top = next((top for top in usual if low >= 0 and high <= top), None)
+    grey = v * (255 / top) if top else (v - low) * (255 / max(high - low, 1))
+    grey = np.rint(grey).astype(np.uint8)
+    if clear is not None:
+        grey[clear] = 255
+    return Image.fromarray(grey).convert("RGB")
+
+
+def resize(image: Image.Image, size: int) -> Image.Image:
+    """Both sides to ``size``; proportions are lost, nothing else is."""
+    return image.resize((size, size), FILTER)
+
+
+def letterbox(image: Image.Image, size: int) -> Image.Image:
+    """The longest side to ``size``, white around."""
+    scale = size / max(image.size)
+    width, height = (max(1, round(side * scale)) for side in image.size)
+    square = Image.new("RGB", (size, size), "white")
+    square.paste(image.resize((width, height), FILTER), ((size - width) // 2, (size - height) // 2))
+    return square
+
+
+def trim_letterbox(image: Image.Image, size: int) -> Image.Image:
+    """Cut the near-white border off but for a margin, then letterbox, as the paper's authors did for Online Products."""
+    drawn = np.asarray(image.convert("L")) < NEAR_WHITE  # (height, width)
+    rows, columns = np.flatnonzero(drawn.any(axis=1)), np.flatnonzero(drawn.any(axis=0))
+    if len(rows):
+        left, top = max(0, columns[0] - MARGIN), max(0, rows[0] - MARGIN)
+        right, bottom = min(image.width, columns[-1] + 1 + MARGIN), min(image.height, rows[-1] + 1 + MARGIN)
+        image = image.crop((int(left), int(top), int(right), int(bottom)))
+    return letterbox(image, size)
+
+
+FITS: dict[str, Callable[[Image.Image, int], Image.Image]] = {
+    "letterbox": letterbox,
+    "resize": resize,
+    "trim-letterbox": trim_letterbox,
+}
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether an error is of the disk, the network or the machine, so that the same file may be read later."""
+    return isinstance(error, OSError) and error.errno in PASSING
+
+
+def _refusal(error: Exception) -> ImageError:
+    if isinstance(error, ImageError):
+        return error
+    return (SourceError if is_passing(error) else ImageError)(_reason(error))
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong, in a few words that do not name the file."""
+    text = " ".join(str(error).split())
+    match error:
+        case IsADirectoryError():
+            return "is a folder"
+        case PermissionError():
+            return "no permission"
+        case FileNotFoundError() | NotADirectoryError():
+            return "missing"
+        case UnidentifiedImageError():
+            return "not an image, or broken at its start"
+        case Image.DecompressionBombError() | Image.DecompressionBombWarning():
+            return f"too many pixels: {text}"
+        case MemoryError():
+            return "does not fit into memory"
+        case EOFError() | struct.error():
+            return "truncated"
+        case OSError() if error.errno is not None:
+            return f"cannot be read: {(error.strerror or text).lower()}"
+    if "truncated" in text.lower():
+        return "truncated"
+    return f"broken: {text[:100] or type(error).__name__}"
+
+
+_inside = 0  # threads in _no_warnings
+_inside_lock = threading.Lock()
+_filters = contextlib.ExitStack()
+
+
+@contextlib.contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Warnings off while any thread is inside: the list of filters is one for all, so the first saves, the last restores."""
+    global _inside
+    with _inside_lock:
+        if not _inside:
+            _filters.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _inside_lock:
+            _inside -= 1
+            if not _inside:
+                _filters.close()

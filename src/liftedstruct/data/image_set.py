@@ -1,0 +1,99 @@
+"""A data set as a list: where each image is, of which class it is, and which classes are for training and for the test."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liftedstruct.data.class_names import draw, group_by_name
+from liftedstruct.data.sources import Source
+from liftedstruct.runtime.checks import as_number
+
+__all__ = ["ImageSet"]
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images, their classes, and a split of the **classes**: no class is in two parts.
+
+    The validation classes are taken out of the training half; the test classes are never looked at to choose a setting.
+    """
+
+    name: str  # of the layout: "CUB-200-2011", "folder", ...
+    root: Path  # folder, file or archive that it was read from
+    source: Source
+    paths: tuple[str, ...]  # n, as the source knows them
+    labels: Indices  # (n,), class numbers 0..C-1
+    class_names: tuple[str, ...]  # C
+    test_classes: Indices  # sorted class numbers
+    validation_classes: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    super_classes: tuple[str, ...] = ()  # C, where the data set has them
+    warnings: tuple[str, ...] = ()  # what is missing or extra, in plain words
+    missing: tuple[str, ...] = ()  # every file that should be there and is not
+    extra: tuple[str, ...] = ()  # every file or folder that is there and was left out
+
+    def __post_init__(self) -> None:
+        C = len(self.class_names)
+        if len(self.paths) != len(self.labels):
+            raise ValueError(f"an image set must have one label per path, got {len(self.labels)} for {len(self.paths)} paths.")
+        if len(self.labels) and not (self.labels.min() >= 0 and self.labels.max() < C):
+            raise ValueError(f"labels must be class numbers 0 to {C - 1}, got {self.labels.min()} to {self.labels.max()}.")
+        for what, classes in (("test", self.test_classes), ("validation", self.validation_classes)):
+            if len(classes) and not (classes.min() >= 0 and classes.max() < C):
+                raise ValueError(f"{what} classes must be class numbers 0 to {C - 1}, got {classes.min()} to {classes.max()}.")
+        both = np.intersect1d(self.test_classes, self.validation_classes)
+        if len(both):
+            raise ValueError(
+                f"no class may be in two parts of a split, {self.class_names[both[0]]!r} is in test and validation."
+            )
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @cached_property
+    def test(self) -> Indices:
+        """Numbers of the test images."""
+        return np.flatnonzero(np.isin(self.labels, self.test_classes))
+
+    @cached_property
+    def validation(self) -> Indices:
+        """Numbers of the validation images: of training classes that are held out to choose settings."""
+        return np.flatnonzero(np.isin(self.labels, self.validation_classes))
+
+    @cached_property
+    def train(self) -> Indices:
+        """Numbers of the training images."""
+        return np.flatnonzero(~np.isin(self.labels, np.concatenate((self.test_classes, self.validation_classes))))
+
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """Of each class "train", "validation" or "test"; C of them."""
+        words = np.full(len(self.class_names), "train", dtype=object)
+        words[self.validation_classes], words[self.test_classes] = "validation", "test"
+        return tuple(words)
+
+    @cached_property
+    def train_classes(self) -> Indices:
+        """Classes that are neither for validation nor for the test."""
+        return np.setdiff1d(np.arange(len(self.class_names)), np.concatenate((self.test_classes, self.validation_classes)))
+
+    def with_validation(self, fraction: float, seed: int = 0) -> "ImageSet":
+        """Hold out a fraction of the **training** classes, drawn by the seed, at least one of them.
+
+        Classes whose names differ only in case, blanks or Unicode form are drawn as one.
+        """
+        if not 0 < as_number(fraction) < 1:
+            raise ValueError(f"the validation fraction must be between 0 and 1, got {fraction}. Try 0.2.")
+        pool = group_by_name(np.setdiff1d(np.arange(len(self.class_names)), self.test_classes), self.class_names)
+        if len(pool) < 2:
+            raise ValueError(f"validation needs at least two training classes to take from, got {len(pool)}. Add classes.")
+        n = min(len(pool) - 1, max(1, round(fraction * len(pool))))
+        return replace(self, validation_classes=draw(pool, n, np.random.default_rng([seed, 2])))
+
+    def subset(self, keep: Indices) -> "ImageSet":
+        """The same classes and split with these images only."""
+        return replace(self, paths=tuple(self.paths[i] for i in keep), labels=self.labels[keep])

@@ -1,0 +1,103 @@
+"""The rendered products as a data set: a list of images that are made when they are opened."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from liftedstruct.data.image_set import ImageSet
+from liftedstruct.data.products.catalogue import category_of
+from liftedstruct.data.products.dice import Dice
+from liftedstruct.data.products.scene import RENDERER_VERSION, render
+from liftedstruct.data.sources import Source
+from liftedstruct.runtime.checks import check_count
+
+__all__ = ["ProductSource", "class_sizes", "product_images"]
+
+ONLINE_PRODUCTS = (22_634, 120_053, 11_318)  # classes, images and training classes of Stanford Online Products
+SHARES = (0.12, 0.14, 0.15, 0.15, 0.14, 0.12, 0.08, 0.05, 0.03, 0.01, 0.01)  # of classes with 2, 3, ..., 12 images
+
+
+@dataclass(frozen=True)
+class ProductSource:
+    """Renders the image that a path such as ``coffee_maker/00012/3.png`` names."""
+
+    size: int = 128
+    seed: int = 0
+
+    def open(self, path: str) -> Image.Image:
+        return Image.fromarray(render(*self._numbers(path), size=self.size, seed=self.seed))
+
+    def fingerprint(self, path: str) -> str:
+        self._numbers(path)
+        return f"products {RENDERER_VERSION}, size {self.size}, seed {self.seed}: {path}"
+
+    def content(self, path: str) -> str:
+        """What the image shows, whatever its size."""
+        return f"products {RENDERER_VERSION}, seed {self.seed}: {path}"
+
+    def _numbers(self, path: str) -> tuple[int, int]:
+        """Product and image of a path; FileNotFoundError for a path that no product has."""
+        parts = path.split("/")
+        stem = parts[-1].split(".")[0]
+        if (
+            len(parts) == 3
+            and parts[1].isdecimal()
+            and stem.isdecimal()
+            and path == path_of(int(parts[1]), int(stem), self.seed)
+        ):
+            return int(parts[1]), int(stem)
+        raise FileNotFoundError(f"no product has the path {path!r} with seed {self.seed}")
+
+
+def product_images(classes: int = 1000, images: int | None = None, size: int = 128, seed: int = 0) -> ImageSet:
+    """A set of ``classes`` products, ``images`` of each, or as many as :func:`class_sizes` draws.
+
+    The first half of the classes is for training, the second for the test, the odd one for training; of 22,634 classes
+    11,318 are for training, as in Stanford Online Products.
+    """
+    sizes = class_sizes(classes, images, seed)
+    source: Source = ProductSource(check_count("size", size, 16), seed)
+    categories = [category_of(product, seed) for product in range(classes)]
+    train = ONLINE_PRODUCTS[2] if classes == ONLINE_PRODUCTS[0] else classes - classes // 2
+    return ImageSet(
+        name="products",
+        root=Path("products"),
+        source=source,
+        paths=tuple(path_of(product, k, seed) for product, n in enumerate(sizes) for k in range(n)),
+        labels=np.repeat(np.arange(classes), sizes),
+        class_names=tuple(f"{category} {product:05}" for product, category in enumerate(categories)),
+        test_classes=np.arange(train, classes),
+        super_classes=tuple(categories),
+    )
+
+
+def class_sizes(classes: int, images: int | None = None, seed: int = 0) -> list[int]:
+    """How many images each class has: 2 to 12, and 120,053 / 22,634 on average, or exactly ``images``.
+
+    The total is that average times the classes, rounded: after the draw, classes in turn are given one more or one less.
+
+    >>> sum(class_sizes(22634))
+    120053
+    """
+    classes, seed = check_count("classes", classes, 2), check_count("seed", seed, 0)
+    if images is not None:
+        return [check_count("images", images)] * classes
+    dice = Dice("sizes", seed)
+    steps = np.cumsum(SHARES[:-1])
+    sizes = [2 + int(np.searchsorted(steps, dice(), side="right")) for _ in range(classes)]
+    missing = round(classes * ONLINE_PRODUCTS[1] / ONLINE_PRODUCTS[0]) - sum(sizes)
+    step = 1 if missing > 0 else -1
+    product = 0
+    while missing:
+        if 2 <= sizes[product] + step <= 12:
+            sizes[product] += step
+            missing -= step
+        product = (product + 1) % classes
+    return sizes
+
+
+def path_of(product: int, image: int, seed: int, suffix: str = "png") -> str:
+    """Category, class and image, as folders and a file."""
+    return f"{category_of(product, seed).replace(' ', '_')}/{product:05}/{image}.{suffix}"

@@ -1,0 +1,132 @@
+"""Rendered products as files: a folder of class folders, as any other data set comes."""
+
+import json
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image
+
+from liftedstruct.data.image_set import ImageSet
+from liftedstruct.data.products.product_set import class_sizes, path_of, product_images
+from liftedstruct.data.products.scene import RENDERER_VERSION, render
+from liftedstruct.data.readers import PRODUCTS_RECORD
+from liftedstruct.data.sources import FolderSource
+from liftedstruct.runtime.atomic import is_temporary, remove_leftovers, replacing, write_json
+from liftedstruct.runtime.checks import check_count, pick
+from liftedstruct.runtime.progress import Bar
+
+__all__ = ["FORMATS", "write_products"]
+
+FORMATS: dict[str, dict[str, int]] = {"jpg": {"quality": 92}, "png": {"compress_level": 4}, "webp": {"quality": 90}}
+SETTINGS = PRODUCTS_RECORD  # says of a folder that it is ours, and what is in it
+
+
+def write_products(
+    folder: str | Path,
+    classes: int = 1000,
+    images: int | None = None,
+    size: int = 128,
+    seed: int = 0,
+    format: str = "png",
+) -> ImageSet:
+    """Write ``<category>/<class>/<k>.<format>`` below ``folder`` with all cores, and return the set of these files.
+
+    A file appears whole or not at all, and one that is there is kept: an interrupted call is gone on with by calling again.
+    Beside them is ``products.json``, from which ``read_images(folder)`` has the same set.
+    """
+    folder = Path(folder)
+    sizes = class_sizes(classes, images, seed)
+    size = check_count("size", size, 16)
+    options = pick(FORMATS, format, "format")
+    settings = {
+        "renderer": RENDERER_VERSION, "classes": classes, "images": images, "size": size, "seed": seed, "format": format,
+    }  # fmt: skip
+    rendered = product_images(classes, images, size, seed)
+    paths = tuple(f"{path.removesuffix('.png')}.{format}" for path in rendered.paths)
+    written = replace(rendered, root=folder, source=FolderSource(folder), paths=paths)
+    _claim(folder, settings, written)
+    missing: dict[int, list[int]] = {}
+    for product, n in enumerate(sizes):
+        for k in range(n):
+            file = folder / path_of(product, k, seed, format)
+            if not file.is_file() or file.stat().st_size == 0:
+                missing.setdefault(product, []).append(k)
+    total = sum(map(len, missing.values()))
+
+    def encode(product: int, k: int) -> bytes:
+        buffer = BytesIO()
+        Image.fromarray(render(product, k, size, seed)).save(buffer, "jpeg" if format == "jpg" else format, **options)
+        return buffer.getvalue()
+
+    def write_class(product: int) -> int:
+        class_folder = (folder / path_of(product, 0, seed, format)).parent
+        class_folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(class_folder)
+        for k in missing[product]:
+            with replacing(folder / path_of(product, k, seed, format), durable=False) as stream:
+                stream.write(encode(product, k))
+        return len(missing[product])
+
+    sample = [encode(product, missing[product][0]) for product in list(missing)[:12]]
+    if sample:
+        _check_space(folder, total, total * sum(map(len, sample)) / len(sample))
+    workers = ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    try:
+        with Bar("render", total) as bar:
+            for job in as_completed([workers.submit(write_class, product) for product in missing]):
+                bar.advance(job.result())
+    finally:
+        workers.shutdown(cancel_futures=True)
+    return written
+
+
+def _claim(folder: Path, settings: dict[str, int | str | None], written: ImageSet) -> None:
+    """Make the folder ours, or raise if it is somebody else's or holds other products."""
+    mark = folder / SETTINGS
+    record = {**settings, "products": _listed(written)}
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"the folder for products must be a folder, got the file {folder}. Pass another path.")
+    if mark.is_file():
+        try:
+            whole = json.loads(mark.read_text())
+            found = {key: value for key, value in whole.items() if key != "products"}
+        except (ValueError, AttributeError):
+            found = None
+        if found != settings:
+            raise ValueError(
+                f"{folder} must be empty or hold products of these settings, got {found}. "
+                f"Pass the same settings, or another folder."
+            )
+        if whole != record:
+            write_json(mark, record)
+    elif folder.is_dir() and (inside := sorted(path.name for path in folder.iterdir() if not is_temporary(path.name))):
+        names = ", ".join(inside[:3])
+        raise ValueError(f"{folder} must be empty or hold products written before, it holds {names}. Pass another folder.")
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(mark, record)
+
+
+def _listed(written: ImageSet) -> list[dict[str, str | list[str]]]:
+    """Each class with its part of the split and its files."""
+    files: list[list[str]] = [[] for _ in written.class_names]
+    for path, label in zip(written.paths, written.labels.tolist(), strict=True):
+        files[label].append(path)
+    test = set(written.test_classes.tolist())
+    return [
+        {"name": name, "super_class": super_class, "split": "test" if i in test else "train", "files": files[i]}
+        for i, (name, super_class) in enumerate(zip(written.class_names, written.super_classes, strict=True))
+    ]
+
+
+def _check_space(folder: Path, files: int, size: float) -> None:
+    need, free = 1.1 * size + 4096 * files, shutil.disk_usage(folder).free
+    if need > free:
+        raise ValueError(
+            f"the disk of {folder} must have {need / 1e9:.2f} GB free for {files} images, it has {free / 1e9:.2f} GB. "
+            "Pass fewer classes, a smaller size or format 'jpg', or another folder."
+        )

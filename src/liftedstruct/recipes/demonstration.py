@@ -1,0 +1,73 @@
+"""The whole of it on pictures of our own making: from nothing to a page that shows what each loss learned."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from liftedstruct.data.products import write_products
+from liftedstruct.recipes.plan import carry_out, check_tools, number_of_steps
+from liftedstruct.recipes.prepared import PREPARED, consult, prepare_in
+from liftedstruct.recipes.reproduction import LOSSES_OF_THE_PAPER, SIZES_OF_THE_PAPER
+from liftedstruct.recipes.steps import Steps
+from liftedstruct.runtime.checks import check_count
+from liftedstruct.training import load_config
+from liftedstruct.trunks import DEFAULT_TRUNK
+
+__all__ = ["FULL", "SHORT", "Scale", "demo"]
+
+PIXELS, CROP = 144, 128  # sides of the pictures, and of what the network is shown
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of it."""
+
+    name: str
+    products: int
+    steps: int
+    sizes: tuple[int, ...]
+    trunk: str = DEFAULT_TRUNK
+    batch: int = 60  # images, which pairs of pairs, triplets and couples divide: as many for every loss
+
+
+SHORT = Scale("short", products=600, steps=100, sizes=(64,))
+FULL = Scale("full", products=1000, steps=250, sizes=SIZES_OF_THE_PAPER)
+
+
+def demo(out: str | Path, *, seed: int = 0, scale: Scale = SHORT) -> str:
+    """Learn to tell rendered products apart by each loss, measure that on products never seen; the table of it.
+
+    Every loss has the same trunk and sees as many images; its settings are those of the preset ``quick``.
+
+    Args:
+        out: folder for all of it, made if absent; what is there already is reused.
+        seed: of the products, the batches and the crops.
+        scale: how much of it.
+
+    """
+    folder = Path(out) / f"{scale.name}-seed-{check_count('seed', seed, 0)}"
+    configs = [
+        load_config(
+            preset="quick",
+            data=str(folder / PREPARED),
+            out=str(folder / f"{loss}-{dim}"),
+            trunk=scale.trunk,
+            loss=loss,
+            dim=dim,
+            steps=scale.steps,
+            batch_size=scale.batch,
+            crop=CROP,
+            validate_every=0,
+            seed=seed,
+        )
+        for dim in scale.sizes
+        for loss in LOSSES_OF_THE_PAPER
+    ]
+    check_tools(configs[0], PIXELS)
+    steps = Steps(number_of_steps(configs) + 3)
+    with steps.step(f"render pictures of {scale.products:,} products"):
+        image_set = write_products(folder / "photos", classes=scale.products, size=PIXELS, seed=seed)
+    with steps.step(f"prepare {len(image_set):,} pictures"):
+        packed = prepare_in(folder, image_set, size=PIXELS)
+    with steps.step("have the doctor look at them"):
+        consult(image_set, packed, folder, anyway=True)  # of very many products two may look alike
+    return carry_out(configs, packed, folder, steps)

@@ -1,0 +1,156 @@
+"""The compiled half of :mod:`liftedstruct.retrieval.ranks`: a block of products, compared and counted while in the cache.
+
+Positions i, j are those of the images sorted by class; ``order`` has their index in the caller's embeddings. Everything is
+compared on the scale of v = a_i·a_j - h_j with h = ‖a‖² / 2: there D²_ij < t_i is v > c_i with c_i = h_i - s² t_i / 2. Above
+c_i + slack or below c_i - slack the product has decided; what lies between is *open*, and decided by :func:`squares`.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from liftedstruct.retrieval.exact import Doubles, Integers, Singles, kernel, slack, squares
+
+__all__ = ["count", "nearest_positives"]
+
+STRIP = 256  # columns that are compared with all rows of a block before the next: what is kept of them stays in L1
+
+
+@kernel
+def nearest_positives(
+    G: Singles,
+    i0: int,
+    j0: int,
+    X: NDArray[np.floating],
+    order: Integers,
+    starts: Integers,
+    stops: Integers,
+    norms: Doubles,
+    scale: float,
+    least: float,
+    t: Doubles,
+    p: Integers,
+) -> None:
+    """Lower t_i, the squared distance to the nearest positive, and p_i, its index, by what is in G = a_i·a_j."""
+    d = X.shape[1]
+    near, found = np.empty(G.shape[1], np.int64), np.empty(G.shape[1])
+    for r in range(G.shape[0]):
+        i = i0 + r
+        first, last = max(starts[i] - j0, 0), min(stops[i] - j0, G.shape[1])  # the row's class
+        widest, best, guess = 0.0, -np.inf, -1
+        for q in range(first, last):
+            norm = norms[j0 + q]
+            v = G[r, q] - 0.5 * norm * norm
+            if j0 + q != i:
+                widest = max(widest, norm)
+                if v > best:
+                    best, guess = v, q
+        if guess >= 0:  # likely the nearest: after it few others are near enough to be looked at
+            near[0] = order[j0 + guess]
+            squares(X, order[i], X, near, 1, found)
+            if found[0] < t[i] or (found[0] == t[i] and near[0] < p[i]):
+                t[i], p[i] = found[0], near[0]
+        c = 0.5 * (norms[i] * norms[i] - scale * scale * t[i])
+        low = c - slack(norms[i], widest, d, c, least)
+        n_near = 0
+        for q in range(first, last):
+            if j0 + q != i and not G[r, q] - 0.5 * norms[j0 + q] * norms[j0 + q] < low:
+                near[n_near] = order[j0 + q]
+                n_near += 1
+        squares(X, order[i], X, near, n_near, found)
+        for q in range(n_near):
+            if found[q] < t[i] or (found[q] == t[i] and near[q] < p[i]):
+                t[i], p[i] = found[q], near[q]
+
+
+@kernel
+def count(
+    G: Singles,
+    i0: int,
+    j0: int,
+    X: NDArray[np.floating],
+    order: Integers,
+    norms: Doubles,
+    c: Doubles,
+    t: Doubles,
+    p: Integers,
+    least: float,
+    nearer: Integers,
+) -> None:
+    """Add to ``nearer`` who is nearer than the nearest positive, to rows and columns of G = a_i·a_j, pairs i < j only."""
+    d = X.shape[1]
+    low, high, half = np.empty(STRIP, np.float32), np.empty(STRIP, np.float32), np.empty(STRIP, np.float32)
+    near, found = np.empty(STRIP, np.int64), np.empty(STRIP)
+    tallest = norms[i0 : i0 + G.shape[0]].max()
+    for begin in range(0, G.shape[1], STRIP):
+        width = min(STRIP, G.shape[1] - begin)
+        j1 = j0 + begin
+        widest = norms[j1 : j1 + width].max()
+        for q in range(width):
+            j = j1 + q
+            e = slack(norms[j], tallest, d, c[j], least)
+            low[q], high[q], half[q] = c[j] - e, c[j] + e, 0.5 * norms[j] * norms[j]
+        counts = np.zeros(width, np.int32)
+        for r in range(G.shape[0]):
+            i = i0 + r
+            first = max(0, i + 1 - j1)
+            if first >= width:
+                break
+            e = slack(norms[i], widest, d, c[i], least)
+            low_i, high_i, half_i = np.float32(c[i] - e), np.float32(c[i] + e), np.float32(0.5 * norms[i] * norms[i])
+            row = G[r, begin + first : begin + width]
+            n_nearer, n_open = compare(
+                row, low_i, high_i, half_i, low[first:width], high[first:width], half[first:width], counts[first:]
+            )
+            if n_open > 0 or e == np.inf:  # an overflow may hide from compare()
+                n_near = 0
+                for q in range(first, width):
+                    v, w = row[q - first] - half[q], row[q - first] - half_i
+                    if is_open(v, low_i, high_i) or is_open(w, low[q], high[q]):
+                        near[n_near] = order[j1 + q]
+                        n_near += 1
+                squares(X, order[i], X, near, n_near, found)
+                n_near = 0
+                for q in range(first, width):
+                    v, w, j = row[q - first] - half[q], row[q - first] - half_i, j1 + q
+                    by_row, by_column = is_open(v, low_i, high_i), is_open(w, low[q], high[q])
+                    if by_row or by_column:
+                        square = found[n_near]
+                        n_near += 1
+                        if by_row and (square < t[i] or (square == t[i] and order[j] < p[i])):
+                            n_nearer += 1
+                        if by_column and (square < t[j] or (square == t[j] and order[i] < p[j])):
+                            counts[q] += 1
+            nearer[i] += n_nearer
+        for q in range(width):
+            nearer[j1 + q] += counts[q]
+
+
+@kernel
+def is_open(v: np.float32, low: np.float32, high: np.float32) -> bool:
+    """Neither surely below nor surely above; not a number is neither."""
+    return not v < low and not v > high
+
+
+@kernel
+def compare(
+    row: Singles,
+    low_i: np.float32,
+    high_i: np.float32,
+    half_i: np.float32,
+    low: Singles,
+    high: Singles,
+    half: Singles,
+    counts: NDArray[np.int32],
+) -> tuple[int, int]:
+    """How many columns are surely nearer to the row, and how many comparisons are open; counts the rows nearer to a column.
+
+    Written so that it becomes vector instructions: 32-bit numbers only, and no branch.
+    """
+    n_nearer, n_open = np.int32(0), np.int32(0)
+    for q in range(len(row)):
+        v, w = row[q] - half[q], row[q] - half_i
+        nearer_to_row, nearer_to_column = np.int32(v > high_i), np.int32(w > high[q])
+        n_nearer = np.int32(n_nearer + nearer_to_row)
+        counts[q] = np.int32(counts[q] + nearer_to_column)
+        n_open = np.int32(n_open + np.int32(v >= low_i) - nearer_to_row + np.int32(w >= low[q]) - nearer_to_column)
+    return int(n_nearer), int(n_open)

@@ -1,0 +1,162 @@
+r"""The distance that decides, and how far a float32 matrix product may be from it.
+
+The distance of two images is defined to the last bit: :math:`D_{ij}^2 = \sum_k (x_{ik} - x_{jk})^2`, differences, squares and
+sum in float64, added up in the order of the dimensions. So :math:`D_{ij} = D_{ji}`, equal vectors are at distance 0, and
+images at equal :math:`D^2` are tied; of these the one with the lower index counts as the nearer.
+
+Nearly all comparisons are decided much faster, from the product :math:`a_i \cdot a_j` in float32 of the centred and scaled
+vectors :math:`a = s (x - c)`. :func:`slack` bounds what rounding can do there, in any order of summation, so a comparison that
+clears it is the one that the defined distance would make. The few others are made with :func:`squares` itself.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from liftedstruct.runtime.checks import Embeddings, as_embeddings, check_finite
+from liftedstruct.runtime.compiled import Decorator, compiled
+from liftedstruct.runtime.threads import few_threads, share_out
+
+__all__ = ["Frame", "blocks_of", "door", "gamma", "kernel", "scaled_into", "slack", "squares", "squares_of_pairs"]
+
+Singles = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+kernel: Decorator = compiled(nogil=True, error_model="numpy")
+
+U = 2.0**-24  # half a unit in the last place of float32
+LARGEST = 1e37  # squares up to here cannot overflow float32 on the way
+SAMPLE = 1024  # rows that the centre and the scale are taken from
+TINY = 2.0**-120  # per dimension: what float32 loses where it underflows
+
+
+def door(embeddings: Embeddings) -> Tensor:
+    """Embeddings as a contiguous tensor (n, d) in float32 or float64, out of any graph, on a CPU or a CUDA device."""
+    X = as_embeddings(embeddings).detach().contiguous()
+    return X if X.device.type == "cuda" else X.cpu()
+
+
+def blocks_of(n: int, size: int) -> Iterator[slice]:
+    """0..n in slices of at most ``size``."""
+    return (slice(a, min(a + size, n)) for a in range(0, n, size))
+
+
+class Frame(NamedTuple):
+    """Where the embeddings are and how wide: a = scale (x - centre) is of the order of one, and its product loses few digits.
+
+    The centre is a median and the scale a power of two, from a sample of the rows: some rows far out move neither. Any centre
+    and scale give the right answer, good ones give it fast.
+    """
+
+    centre: Tensor  # c (d,), float64
+    scale: float  # s
+    least: float  # what underflow can do to a squared distance, in scaled units
+
+    @staticmethod
+    def of(X: Tensor) -> "Frame":
+        """The frame of the embeddings, of which none is infinite or not a number."""
+        step = -(-len(X) // SAMPLE)
+        with few_threads(X.numel() // step):
+            sample = X[::step].double()
+            centre = sample.median(dim=0).values
+            reach = torch.linalg.vector_norm(sample - centre, dim=1)
+        width = next((r for r in (reach.median().item(), reach.max().item()) if 0 < r < math.inf), 1.0)
+        scale = 2.0 ** min(max(-math.frexp(width)[1], -500), 500)
+        d = X.shape[1]
+        return Frame(centre, scale, d * (TINY + scale * scale * 2.0**-1073))
+
+    def norms(self, X: Tensor) -> Tensor:
+        """‖a_i‖, (n,) in float64; raises if a row of X is not finite or its square too large for float64."""
+        norms = X.new_empty(len(X), dtype=torch.float64)
+        if X.device.type == "cpu":
+            source, centre, out = X.numpy(), self.centre.numpy(), norms.numpy()
+            share_out(lambda rows: norms_into(source[rows], centre, self.scale, out[rows]), blocks_of(len(X), 4096))
+        else:
+            for rows in blocks_of(len(X), 4096):
+                norms[rows] = torch.linalg.vector_norm((X[rows].double() - self.centre) * self.scale, dim=1)
+        total = (norms / self.scale).square().sum().item()
+        if not 4 * total <= torch.finfo(torch.float64).max:
+            check_finite(X, total)
+        return norms
+
+    def rows(self, X: Tensor) -> Tensor:
+        """a_i in float32."""
+        return ((X.double() - self.centre) * self.scale).float()
+
+
+def gamma(d: int) -> float:
+    """Relative error of a float32 product of d terms, whatever the order of summation."""
+    return d * U / (1 - d * U)
+
+
+@kernel
+def slack(norm_i: float, norm_j: float, d: int, c: float, least: float) -> float:
+    r"""How far the float32 value of a_i·a_j - h_j may be from the one that :func:`squares` stands for, h = ‖a‖² / 2.
+
+    The product loses at most gamma(d) ‖a_i‖‖a_j‖. The rounding of a, of h, of the difference and of the float64 sums are each
+    some U (‖a_i‖ + ‖a_j‖)², 5 at most together, and a float32 threshold c is within 2 U |c|. Tensors go in by ``.py_func``.
+    """
+    both = (norm_i + norm_j) * (norm_i + norm_j)
+    both = both / (both <= LARGEST)  # infinite where the product may have overflowed and says nothing
+    return 1.001 * (d * U / (1 - d * U) * norm_i * norm_j + U * (5 * both + 2 * abs(c))) + least
+
+
+@kernel
+def squares(X: NDArray[np.floating], i: int, Y: NDArray[np.floating], columns: Integers, count: int, out: Doubles) -> None:
+    """D² of row i of X to the first ``count`` rows ``columns`` of Y: the definition, for eight rows at a time."""
+    d = X.shape[1]
+    q = 0
+    while q + 8 <= count:
+        j0, j1, j2, j3 = columns[q], columns[q + 1], columns[q + 2], columns[q + 3]
+        j4, j5, j6, j7 = columns[q + 4], columns[q + 5], columns[q + 6], columns[q + 7]
+        s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
+        for k in range(d):
+            x = np.float64(X[i, k])
+            e0, e1, e2, e3 = x - Y[j0, k], x - Y[j1, k], x - Y[j2, k], x - Y[j3, k]
+            e4, e5, e6, e7 = x - Y[j4, k], x - Y[j5, k], x - Y[j6, k], x - Y[j7, k]
+            s0, s1, s2, s3 = s0 + e0 * e0, s1 + e1 * e1, s2 + e2 * e2, s3 + e3 * e3
+            s4, s5, s6, s7 = s4 + e4 * e4, s5 + e5 * e5, s6 + e6 * e6, s7 + e7 * e7
+        out[q], out[q + 1], out[q + 2], out[q + 3] = s0, s1, s2, s3
+        out[q + 4], out[q + 5], out[q + 6], out[q + 7] = s4, s5, s6, s7
+        q += 8
+    for p in range(q, count):
+        s = 0.0
+        for k in range(d):
+            e = np.float64(X[i, k]) - Y[columns[p], k]
+            s += e * e
+        out[p] = s
+
+
+def squares_of_pairs(X: Tensor, i: Tensor, Y: Tensor, j: Tensor) -> Tensor:
+    """D² of rows i of X to rows j of Y, pair by pair, on any device: the same numbers as :func:`squares`."""
+    total = X.new_zeros(len(i), dtype=torch.float64)
+    for part in blocks_of(len(i), max(1, (1 << 21) // X.shape[1])):
+        for square in (X[i[part]].double() - Y[j[part]].double()).square_().T:  # one dimension after the other
+            total[part] += square
+    return total
+
+
+@kernel
+def norms_into(X: NDArray[np.floating], centre: Doubles, scale: float, norms: Doubles) -> None:
+    """Norms of scale (x - centre)."""
+    for i in range(X.shape[0]):
+        s = 0.0
+        for k in range(X.shape[1]):
+            a = (X[i, k] - centre[k]) * scale
+            s += a * a
+        norms[i] = np.sqrt(s)
+
+
+@kernel
+def scaled_into(X: NDArray[np.floating], rows: Integers, centre: Doubles, scale: float, out: Singles) -> None:
+    """Rows scale (x - centre) of X, in float32."""
+    for r in range(len(rows)):
+        i = rows[r]
+        for k in range(X.shape[1]):
+            out[r, k] = np.float32((X[i, k] - centre[k]) * scale)

@@ -1,0 +1,229 @@
+"""Lists of nearest neighbours, exact: candidates from faiss or torch in float32, ranked by the distance as defined.
+
+A search in float32 alone may rank near ties wrongly, and drop one at the end of its list. So it is asked for a few candidates
+more than wanted, these are ranked by :func:`liftedstruct.retrieval.exact.squares`, and the list stands if no image outside it
+can be as near, by the bound on the rounding. If one could, the search goes wider for that row, at last over everything.
+"""
+
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from liftedstruct.distances import full_precision
+from liftedstruct.retrieval.exact import (
+    LARGEST,
+    Doubles,
+    Frame,
+    Integers,
+    U,
+    blocks_of,
+    door,
+    gamma,
+    kernel,
+    squares,
+    squares_of_pairs,
+)
+from liftedstruct.runtime.checks import Embeddings, check_count, check_finite, pick
+from liftedstruct.runtime.threads import few_threads, share_out
+
+__all__ = ["Search", "nearest_neighbours"]
+
+METRICS = {"cosine": True, "euclidean": False}
+FEW = 1 << 23  # multiplications: less than this is done at once, without candidates
+EXTRA = 31  # candidates beyond those wanted
+ENTRIES = 1 << 21  # of a list at a time
+COLUMNS = 1 << 14  # images that torch compares with a block of queries at a time
+
+
+@overload
+def nearest_neighbours(
+    embeddings: Tensor, k: int, queries: Embeddings | None = None, metric: str = "euclidean"
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def nearest_neighbours(
+    embeddings: NDArray[np.floating], k: int, queries: Embeddings | None = None, metric: str = "euclidean"
+) -> tuple[Doubles, Integers]: ...
+def nearest_neighbours(
+    embeddings: Embeddings, k: int, queries: Embeddings | None = None, metric: str = "euclidean"
+) -> tuple[Tensor, Tensor] | tuple[Doubles, Integers]:
+    """The k nearest embeddings of each query, nearest first; of two at the same squared distance the lower index comes first.
+
+    Args:
+        embeddings: (n, d), an array or a tensor of any float type and on any device.
+        k: how many to list.
+        queries: (m, d); without them every image is a query, and not its own neighbour.
+        metric: "euclidean", or "cosine" for 1 - cos of the angle.
+
+    Returns:
+        distances (m, k) in float64 and indices (m, k); arrays for arrays, tensors on the same device for tensors. The cosine
+        distance is taken as half the squared Euclidean distance of the unit vectors, which keeps its digits at small angles.
+
+    >>> import numpy as np
+    >>> distances, indices = nearest_neighbours(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]), k=2)
+    >>> indices.tolist()
+    [[2, 1], [2, 0], [0, 1]]
+    >>> distances[0].tolist()
+    [1.0, 5.0]
+    """
+    cosine = pick(METRICS, metric, "metric")
+    X = door(embeddings)
+    n, k = len(X), check_count("k", k)
+    if k > n - (queries is None):
+        why = " (an image is not its own neighbour)" if queries is None else ""
+        most = n - (queries is None)
+        raise ValueError(f"k must be at most {most} for {n} embeddings{why}, got {k}. Ask for fewer, or pass more embeddings.")
+    if queries is None:
+        Q, own = X, torch.arange(n, device=X.device)
+    else:
+        Q, own = _queries(queries, X), None
+        if Q.dtype != X.dtype:
+            Q, X = Q.double(), X.double()
+    with few_threads(n * Q.numel()):
+        if cosine:
+            X, Q = (unit := _unit(X, "embeddings")), unit if Q is X else _unit(Q, "queries")
+        search = Search(X)
+        D = X.new_empty((len(Q), k), dtype=torch.float64)
+        indices = torch.empty_like(D, dtype=torch.int64)
+        for rows in blocks_of(len(Q), search.rows_at_once(k)):
+            D[rows], indices[rows] = search.nearest(Q[rows], k, None if own is None else own[rows])
+        D = D.mul_(0.5) if cosine else D.sqrt_()
+    if isinstance(embeddings, Tensor):
+        return D.to(embeddings.device), indices.to(embeddings.device)
+    return D.numpy(), indices.numpy()
+
+
+class Search:
+    """A search among the rows of X, on a CPU through faiss and compiled code, or in torch on any device."""
+
+    def __init__(self, X: Tensor, compiled: bool | None = None) -> None:
+        self.X, self.frame = X, Frame.of(X)
+        self.norms = self.frame.norms(X)
+        self.compiled = X.device.type == "cpu" if compiled is None else compiled
+
+    @cached_property
+    def index(self) -> Any:
+        """The scaled rows in faiss; made when first asked for, as few rows need no index."""
+        import faiss
+
+        index = faiss.IndexFlatL2(self.X.shape[1])
+        for rows in blocks_of(len(self.X), 4096):
+            index.add(self.frame.rows(self.X[rows]).numpy())
+        return index
+
+    def rows_at_once(self, k: int) -> int:
+        """As many queries as fit a modest memory with lists of k."""
+        return max(1, min(1024, ENTRIES // (k + 1 + EXTRA)))
+
+    def nearest(self, Q: Tensor, k: int, own: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Squared distances and indices of the k nearest rows of X, (b, k) each; ``own`` are the queries' own rows in X."""
+        norms = self.frame.norms(Q)
+        with few_threads(len(self.X) * Q.numel()):
+            return self._nearest(Q, norms, k, own, k + (own is not None) + EXTRA)
+
+    def _nearest(self, Q: Tensor, norms: Tensor, k: int, own: Tensor | None, wanted: int) -> tuple[Tensor, Tensor]:
+        n = len(self.X)
+        if 2 * wanted >= n or n * Q.numel() <= FEW:
+            return self._nearest_of_all(Q, k, own)
+        approximate, j = self._candidates(Q, norms, wanted)
+        j = j.sort(dim=1).values  # by index, so that a stable sort by distance keeps the order of ties
+        D2, j = _sorted(self._squares(Q, j.clamp(min=0)).masked_fill_(j < 0, torch.inf), j, own)
+        D2, j = D2[:, :k], j[:, :k]
+        proven = self._floor(approximate, norms) > D2[:, -1] * self.frame.scale**2
+        if not proven.all():
+            again = (~proven).nonzero().squeeze(1)
+            for part in again.split(self.rows_at_once(8 * wanted)):
+                D2[part], j[part] = self._nearest(Q[part], norms[part], k, None if own is None else own[part], 8 * wanted)
+        return D2, j
+
+    def _nearest_of_all(self, Q: Tensor, k: int, own: Tensor | None) -> tuple[Tensor, Tensor]:
+        j = torch.arange(len(self.X), device=Q.device)
+        lists = []
+        for rows in blocks_of(len(Q), max(1, ENTRIES // len(j))):
+            every = j.expand(len(Q[rows]), -1).contiguous()
+            D2, order = _sorted(self._squares(Q[rows], every), every, None if own is None else own[rows])
+            lists.append((D2[:, :k].clone(), order[:, :k].clone()))
+        return torch.cat([D2 for D2, _ in lists]), torch.cat([order for _, order in lists])
+
+    def _candidates(self, Q: Tensor, norms: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
+        """In float32: the largest of the squared distances to the ``wanted`` nearest (b,), and who these are (b, wanted)."""
+        A = self.frame.rows(Q)
+        if self.compiled:
+            D2, j = map(torch.from_numpy, self.index.search(A.numpy(), wanted))
+            return D2[:, -1], j
+        best = A.new_full((len(Q), wanted), torch.inf), torch.full((len(Q), wanted), -1, device=Q.device)
+        with full_precision(Q.device):
+            for columns in blocks_of(len(self.X), COLUMNS):
+                squared = norms.square()[:, None].float() + self.norms[columns].square().float()
+                D2 = squared - 2 * A @ self.frame.rows(self.X[columns]).T  #                          (b, w)
+                j = torch.arange(columns.start, columns.stop, device=Q.device).expand_as(D2)
+                D2, at = torch.cat((best[0], D2), dim=1).topk(wanted, dim=1, largest=False, sorted=True)
+                best = D2, torch.cat((best[1], j), dim=1).gather(1, at)
+        return best[0][:, -1], best[1]
+
+    def _squares(self, Q: Tensor, j: Tensor) -> Tensor:
+        """The defined D² of each query to its list of rows of X.                                               (b, c)"""
+        if not self.compiled:
+            i = torch.arange(len(Q), device=Q.device)[:, None].expand_as(j)
+            return squares_of_pairs(Q, i.reshape(-1), self.X, j.reshape(-1)).view(j.shape)
+        D2 = np.empty(j.shape)
+        source, lists, gallery = Q.numpy(), j.numpy(), self.X.numpy()
+        parts = blocks_of(len(Q), max(1, (1 << 22) // (j.shape[1] * Q.shape[1])))  # some milliseconds each
+        share_out(lambda rows: squares_of_lists(source[rows], gallery, lists[rows], D2[rows]), parts)
+        return torch.from_numpy(D2)
+
+    def _floor(self, approximate: Tensor, norms: Tensor) -> Tensor:
+        r"""No row of X whose float32 squared distance is ``approximate`` or more has a scaled D² below this.       (b,)
+
+        The error is at most e (‖a_i‖ + ‖a_j‖)². If ‖a_j‖ <= 4 ‖a_i‖ that is 25 e ‖a_i‖². If not, then D >= 3/4 ‖a_j‖, and it is
+        at most (25 / 9) e D². Where float32 may have overflowed nothing is known.
+        """
+        e = 2 * (gamma(self.X.shape[1]) + 16 * U)
+        a = approximate.double()
+        floor = torch.minimum(a - 25 * e * norms.square(), a / (1 + 3 * e)) - self.frame.least
+        return floor.masked_fill_(~((a < LARGEST) & (norms.square() < LARGEST)), -torch.inf)
+
+
+def _sorted(D2: Tensor, j: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Lists that are ordered by index, ordered by distance and then index; an image's own row goes to the end."""
+    if own is not None:
+        D2 = D2.masked_fill(j == own[:, None], torch.inf)
+    D2, at = D2.sort(dim=1, stable=True)
+    return D2, j.gather(1, at)
+
+
+def _queries(queries: Embeddings, X: Tensor) -> Tensor:
+    Q = door(queries).to(X.device)
+    if Q.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"queries must have as many dimensions as the embeddings, {X.shape[1]}, got {Q.shape[1]}. Embed both the same way."
+        )
+    bad = (~Q.isfinite().all(dim=1)).nonzero().squeeze(1)
+    if len(bad):
+        raise ValueError(f"queries must be finite, row {int(bad[0])} is not (first of {len(bad)} such rows). Drop them.")
+    return Q
+
+
+def _unit(X: Tensor, what: str) -> Tensor:
+    """Rows of length one, in float64."""
+    if not X.isfinite().all():
+        check_finite(X, torch.inf)
+    largest = X.abs().amax(dim=1, keepdim=True).double()
+    zero = (largest == 0).squeeze(1)
+    if zero.any():
+        raise ValueError(
+            f"{what} must not be zero under metric='cosine', row {int(zero.nonzero()[0])} is (first of {int(zero.sum())}). "
+            "Drop it, or use metric='euclidean'."
+        )
+    unit = X.double() / largest
+    return unit.div_(torch.linalg.vector_norm(unit, dim=1, keepdim=True))
+
+
+@kernel
+def squares_of_lists(Q: NDArray[np.floating], X: NDArray[np.floating], lists: Integers, out: Doubles) -> None:
+    """D² of each query to its list of rows of X."""
+    for r in range(len(Q)):
+        squares(Q, r, X, lists[r], lists.shape[1], out[r])

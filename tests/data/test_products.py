@@ -1,0 +1,304 @@
+"""The rendered products: the same bytes always, another picture for every number, and a folder that can be gone on with."""
+
+import hashlib
+import json
+import pickle
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from liftedstruct.data import FolderSource, read_images
+from liftedstruct.data.products import CATEGORIES, ProductSource, category_of, product_images, render, write_products, writing
+from liftedstruct.data.products.catalogue import build
+from liftedstruct.data.products.dice import Dice
+from liftedstruct.data.products.product_set import class_sizes
+from liftedstruct.data.products.rasteriser import draw
+from liftedstruct.data.products.scene import aim, furnish, model
+from liftedstruct.data.readers import recognise
+from liftedstruct.data.sources import Source
+
+JOBS = [(product, image) for product in range(12) for image in range(2)]
+
+
+def digest(product: int, image: int) -> str:
+    return hashlib.sha256(render(product, image, 48).tobytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def digests() -> list[str]:
+    return [digest(*job) for job in JOBS]
+
+
+def test_same_bytes_in_threads_and_in_any_order(digests: list[str]) -> None:
+    model.cache_clear()
+    with ThreadPoolExecutor(4) as threads:
+        again = list(threads.map(lambda job: digest(*job), reversed(JOBS)))
+    assert again[::-1] == digests
+
+
+def test_same_bytes_in_another_process(digests: list[str]) -> None:
+    code = "import hashlib; from liftedstruct.data.products import render\n"
+    code += f"for job in {JOBS[::6]}: print(hashlib.sha256(render(*job, size=48).tobytes()).hexdigest())"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout.split() == digests[::6]
+
+
+def test_every_number_counts(digests: list[str]) -> None:
+    assert len(set(digests)) == len(JOBS)
+    assert not np.array_equal(render(0, 0, 48, seed=0), render(0, 0, 48, seed=1))
+
+
+def test_importing_the_package_does_not_import_numba() -> None:
+    subprocess.run([sys.executable, "-c", "import liftedstruct, sys; assert 'numba' not in sys.modules"], check=True)
+
+
+@pytest.mark.parametrize("size", [16, 64, 128, 200])
+def test_any_size_shows_the_same_scene(size: int) -> None:
+    picture = render(3, 1, size)
+    assert picture.shape == (size, size, 3)
+    assert picture.dtype == np.uint8
+    small = [np.asarray(Image.fromarray(render(3, 1, s)).resize((8, 8), Image.Resampling.BOX), dtype=float) for s in (size, 96)]
+    assert np.abs(small[0] - small[1]).mean() < 12
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_category_stands_in_the_picture(category: str) -> None:
+    """Of six products: finite light everywhere, and the product neither absent nor everywhere."""
+    products = [product for product in range(72) if category_of(product) == category]
+    assert len(products) == 6
+    shares = []
+    for product in products:
+        vertices, triangles, paint, paints, box = model(product, 0)
+        assert np.isfinite(vertices).all()
+        assert vertices[:, 2].min() == pytest.approx(0, abs=1e-5)
+        assert np.allclose(np.linalg.norm(vertices[:, 3:6], axis=1), 1, atol=1e-3)
+        assert 0 <= triangles.min() <= triangles.max() < len(vertices)
+        assert len(paint) == len(triangles)
+        assert paint.max() < len(paints)
+        dice = Dice("test", product)
+        camera = aim(dice, box, False)
+        room, lights = furnish(dice, camera)
+        light, share = draw(vertices, triangles, paint, paints, float(np.linalg.norm(box)), camera, lights, room, 48, 2)
+        assert np.isfinite(light).all()
+        assert light.min() >= 0
+        shares.append(share)
+        assert render(product, 0, 48).std() > 4
+    assert min(shares) > 0.03
+    assert max(shares) < 0.97
+    assert 0.05 < np.mean(shares) < 0.75
+
+
+def test_products_of_a_category_differ_in_shape() -> None:
+    mugs = [product for product in range(240) if category_of(product) == "mug"]
+    boxes = np.array([model(product, 0)[4] for product in mugs])
+    assert (boxes / boxes[:, :1])[:, 2].std() > 0.1  # height by width
+    assert len({len(build(product).parts) for product in range(36)}) > 12  # of other parts, too
+
+
+def test_categories_are_even() -> None:
+    names = [category_of(product, seed=5) for product in range(1200)]
+    assert {names.count(category) for category in CATEGORIES} == {100}
+    assert names[:12] != [category_of(product, seed=6) for product in range(12)]
+
+
+def test_set_of_online_products_size_is_lazy() -> None:
+    begin = time.perf_counter()
+    images = product_images(22_634)
+    assert time.perf_counter() - begin < 5
+    assert len(images) == 120_053
+    assert (len(images.train_classes), len(images.test_classes)) == (11_318, 11_316)
+    assert set(images.super_classes) == set(CATEGORIES)
+    counts = np.bincount(images.labels)
+    assert (counts.min(), counts.max()) == (2, 12)
+
+
+def test_set() -> None:
+    images = product_images(7, 3, size=32, seed=2)
+    assert len(images) == 21
+    assert list(images.test_classes) == [4, 5, 6]
+    assert list(images.labels[:4]) == [0, 0, 0, 1]
+    assert images.name == "products"
+    assert images.class_names[6] == f"{images.super_classes[6]} 00006"
+    source: Source = pickle.loads(pickle.dumps(images.source))
+    picture = np.asarray(source.open(images.paths[4]))
+    assert np.array_equal(picture, render(1, 1, 32, seed=2))
+    prints = {source.fingerprint(path) for path in images.paths}
+    assert len(prints) == 21
+    assert prints.isdisjoint(ProductSource(33, 2).fingerprint(path) for path in images.paths)
+
+
+def test_sizes() -> None:
+    assert class_sizes(40, seed=1) == class_sizes(40, seed=1) != class_sizes(40, seed=2)
+    assert sum(class_sizes(1000)) == 5304
+    assert class_sizes(3, 9) == [9, 9, 9]
+
+
+@pytest.mark.parametrize("path", ["", "chair", "chair/00000/x.png", "nothing/00000/0.png", "../etc/0", "mug/0/0.png"])
+def test_source_knows_no_other_paths(path: str) -> None:
+    with pytest.raises(FileNotFoundError, match="no product has the path"):
+        ProductSource().open(path)
+
+
+def test_writing_and_going_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "out"
+    images = write_products(folder, 5, 2, size=32)
+    assert "render: 10 of 10 images" in capsys.readouterr().err
+    files = sorted(folder.glob("*/*/*.png"))
+    assert sorted(folder / path for path in images.paths) == files
+    assert len(files) == 10
+    assert np.array_equal(np.asarray(images.source.open(images.paths[3])), render(1, 1, 32))
+    content = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
+    files[4].unlink()
+    files[7].write_bytes(b"")  # what a power failure can leave
+    write_products(folder, 5, 2, size=32)
+    assert {file: file.read_bytes() for file in files} == {file: whole for file, (whole, _) in content.items()}
+    assert all(file.stat().st_mtime_ns == content[file][1] for i, file in enumerate(files) if i not in (4, 7))
+    assert not list(folder.rglob("*.part"))
+    write_products(folder, 5, 2, size=32)
+
+
+@pytest.mark.parametrize(
+    ("classes", "images_each", "seed", "suffix"), [(7, 2, 0, "png"), (6, None, 0, "jpg"), (13, 1, 3, "webp")]
+)
+def test_a_written_folder_is_read_as_the_same_set(
+    tmp_path: Path, classes: int, images_each: int | None, seed: int, suffix: str
+) -> None:
+    lazy = product_images(classes, images_each, 16, seed)
+    written = write_products(tmp_path, classes, images_each, 16, seed, suffix)
+    assert recognise(tmp_path) == "products"
+    for images in (written, read_images(tmp_path), read_images(tmp_path, "products")):
+        assert images.paths == tuple(path.replace(".png", f".{suffix}") for path in lazy.paths)
+        for name in ("labels", "test_classes", "validation_classes"):
+            assert np.array_equal(getattr(images, name), getattr(lazy, name))
+            assert getattr(images, name).dtype == getattr(lazy, name).dtype
+        for name in ("name", "class_names", "super_classes", "warnings", "missing", "extra"):
+            assert getattr(images, name) == getattr(lazy, name)
+        assert (images.root, images.source) == (tmp_path, FolderSource(tmp_path))
+    held_out = read_images(tmp_path, validation=0.3, seed=1).validation_classes
+    assert np.array_equal(held_out, lazy.with_validation(0.3, seed=1).validation_classes)
+
+
+def test_a_written_folder_that_was_changed(tmp_path: Path) -> None:
+    paths = write_products(tmp_path, 4, 3, size=16).paths
+    for path in (paths[0], *paths[3:6]):
+        (tmp_path / path).unlink()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "1.png").write_bytes((tmp_path / paths[1]).read_bytes())
+    (tmp_path / "notes.txt").touch()
+    added = str(Path(paths[6]).with_name("mine.png"))
+    (tmp_path / added).write_bytes((tmp_path / paths[6]).read_bytes())
+    images = read_images(tmp_path)
+    assert images.missing == (paths[0], *paths[3:6])
+    assert images.extra == ("own/1.png", "notes.txt")
+    assert images.warnings == (
+        "products: images whose files are absent are left out: 4 (" + ", ".join(map(repr, images.missing)) + ")",
+        f"products: images that the list does not name are taken by their folders: 1 ('{added}')",
+        "products: images outside of the folders of products are left out: 1 ('own/1.png')",
+        "products: what is not an image is left out: 1 ('notes.txt')",
+    )
+    assert len(images.class_names) == 4  # class 1 too, so that the split stays what it was
+    assert images.paths == (*paths[1:3], *paths[6:9], added, *paths[9:])
+    assert images.labels.tolist() == [0, 0, 2, 2, 2, 2, 3, 3, 3]
+    assert images.test_classes.tolist() == [2, 3]
+    with pytest.raises(ValueError, match=r"test_classes must be left out .* \(its own\), got 0\.3\. Leave it out\.$"):
+        read_images(tmp_path, test_classes=0.3)
+    assert read_images(tmp_path, "folder").name == "folder"
+    for path in images.paths:
+        (tmp_path / path).unlink()
+    with pytest.raises(
+        ValueError, match=r"must hold the products of its products.json, got none of 12 \(.* Write the products"
+    ):
+        read_images(tmp_path)
+
+
+def test_other_records_of_products(tmp_path: Path) -> None:
+    write_products(tmp_path, 2, 1, size=16)
+    record = tmp_path / writing.SETTINGS
+    whole = json.loads(record.read_text())
+    old = {key: value for key, value in whole.items() if key != "products"}
+    wrong: list[object] = [None, 3, ["x"], [{}], [{"name": "a", "super_class": "b", "split": "c", "files": []}]]
+    for products in wrong:
+        record.write_text(json.dumps({**old, "products": products}))
+        with pytest.raises(
+            ValueError, match=r"\A[^\n]* must list the products with name, .* Write the products again [^\n]*\.\Z"
+        ):
+            read_images(tmp_path)
+    record.write_text(json.dumps(old))  # as it was before it had the list
+    with pytest.raises(ValueError, match="must list the products"):
+        read_images(tmp_path)
+    write_products(tmp_path, 2, 1, size=16)
+    assert json.loads(record.read_text()) == whole
+    for text in ("{", "[]", '{"renderer": 1}', "[" * 100_000, "\udcff"):  # somebody else's
+        record.write_bytes(text.encode("utf-8", "surrogateescape"))
+        assert recognise(tmp_path) == "folder"
+        with pytest.raises(
+            ValueError, match=r"must be a folder with the products.json of the renderer, got .* another kind\.$"
+        ):
+            read_images(tmp_path, "products")
+
+
+def test_writing_goes_on_after_a_kill_at_its_first_file(tmp_path: Path) -> None:
+    (tmp_path / ".liftedstruct-0123abcd-12-0123456789abcdef.tmp").write_text("{")
+    assert len(write_products(tmp_path, 2, 1, size=16)) == 2
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "webp"])
+def test_other_formats(tmp_path: Path, suffix: str) -> None:
+    images = write_products(tmp_path, 2, 1, size=64, format=suffix)
+    picture = np.asarray(images.source.open(images.paths[1]).convert("RGB"), dtype=float)
+    assert images.paths[1].endswith(suffix)
+    assert np.abs(picture - render(1, 0, 64)).mean() < 8
+
+
+def test_writing_refuses_what_is_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("all of it")
+    with pytest.raises(ValueError, match=r"must be empty or hold products written before, it holds thesis.tex. Pass another"):
+        write_products(tmp_path, 2, 1, size=16)
+    with pytest.raises(ValueError, match="must be a folder, got the file"):
+        write_products(tmp_path / "thesis.tex", 2, 1, size=16)
+    write_products(tmp_path / "new", 2, 1, size=16)
+    with pytest.raises(ValueError, match=r"must be empty or hold products of these settings, got .*'size': 16"):
+        write_products(tmp_path / "new", 2, 1, size=17)
+    (tmp_path / "new" / writing.SETTINGS).write_text("{")
+    with pytest.raises(ValueError, match="of these settings, got None"):
+        write_products(tmp_path / "new", 2, 1, size=16)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "thesis.tex"]
+
+
+def test_writing_checks_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000})())
+    with pytest.raises(ValueError, match=r"must have 0.0\d GB free for 2 images, it has 0.00 GB. Pass fewer classes"):
+        write_products(tmp_path, 2, 1, size=16)
+    assert json.loads((tmp_path / writing.SETTINGS).read_text())["classes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"classes": 1}, "classes must be a whole number >= 2, got 1"),
+        ({"classes": 2.5}, "classes must be a whole number >= 2, got 2.5"),
+        ({"images": 0}, "images must be a whole number >= 1, got 0"),
+        ({"size": 15}, "size must be a whole number >= 16, got 15"),
+        ({"seed": -1}, "seed must be a whole number >= 0, got -1"),
+        ({"format": "pgn"}, "format must be one of jpg, png, webp, got 'pgn'. Did you mean 'png'?"),
+    ],
+)
+def test_bad_input(tmp_path: Path, wrong: dict[str, object], text: str) -> None:
+    with pytest.raises(ValueError, match=text.replace("?", r"\?")):
+        write_products(tmp_path / "out", **{"classes": 2, **wrong})  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
+    if "format" not in wrong:
+        with pytest.raises(ValueError, match=text):
+            product_images(**wrong)  # type: ignore[arg-type]
+
+
+def test_render_checks_its_numbers() -> None:
+    for wrong in ((-1, 0), (0, -1), (0, 0, 8), (0, 0, 16, -3), (True, 0)):
+        with pytest.raises(ValueError, match="must be a whole number"):
+            render(*wrong)

@@ -1,0 +1,87 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from liftedstruct.evaluation import Scores
+from liftedstruct.recipes.demonstration import FULL, SHORT, Scale, demo
+
+TINY = Scale("tiny", products=24, steps=3, sizes=(8,), trunk="small", batch=12)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("demo")
+    return out / "tiny-seed-0", demo(out, scale=TINY)
+
+
+def test_the_table_has_the_scores_of_every_loss_and_of_the_untrained_trunk(made: tuple[Path, str]) -> None:
+    folder, text = made
+    names = {
+        "untrained": folder / "pool5.json",
+        "contrastive": folder / "contrastive-8/scores.json",
+        "triplet": folder / "triplet-8/scores.json",
+        "lifted structured": folder / "lifted_struct-8/scores.json",
+    }
+    lines = text.splitlines()
+    assert [line.split("  ")[0] for line in lines[1:5]] == list(names)
+    for line, file in zip(lines[1:5], names.values(), strict=True):
+        measures = Scores.load(file).measures
+        for measure in ("Recall@1", "NMI, affinity", "F1, affinity"):
+            assert f"{100 * measures[measure].value:.1f} %" in line
+    assert "Lifted structured finds the right class first for" in text
+    assert "test images of 12 classes that no training has read, 144 px (resize), one centre crop of 128 px" in text
+    assert str(folder / "report.html") in text
+    assert "<h1>Lifted structured finds" in (folder / "report.html").read_text()
+
+
+def test_every_loss_has_the_same_trunk_and_sees_as_many_images(made: tuple[Path, str]) -> None:
+    folder, _ = made
+    seen = []
+    for loss in ("contrastive", "triplet", "lifted_struct"):
+        lines = (folder / f"{loss}-8" / "config.yaml").read_text().splitlines()
+        config = dict(line.split(": ", 1) for line in lines)
+        seen.append([config[key] for key in ("trunk", "steps", "batch_size", "dim", "crop", "freeze", "seed")])
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_a_second_run_reuses_what_is_there(made: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+    folder, text = made
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file() and file.suffix != ".lock"}
+    again = demo(folder.parent, scale=TINY)
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+    assert again.split("Made in")[0] == text.split("Made in")[0]
+    assert "[8/8] write the page" in capsys.readouterr().err
+
+
+def test_a_page_or_scores_that_were_lost_are_made_again(made: tuple[Path, str]) -> None:
+    folder, text = made
+    (folder / "report.html").unlink()
+    (folder / "triplet-8" / "scores.json").write_text("{}")
+    (folder / "doctor.json").write_text(json.dumps({"checksum": "another"}))
+    again = demo(folder.parent, scale=TINY)
+    assert again.split("Made in")[0] == text.split("Made in")[0]
+    assert (folder / "report.html").is_file()
+    Scores.load(folder / "triplet-8/scores.json")
+
+
+def test_a_page_of_other_runs_is_written_anew(made: tuple[Path, str]) -> None:
+    folder, _ = made
+    shown = json.loads((folder / "report.json").read_text())
+    (folder / "report.json").write_text(json.dumps(shown[:-1]))  # as if there had been a run less
+    before = (folder / "report.html").stat().st_mtime_ns
+    demo(folder.parent, scale=TINY)
+    assert (folder / "report.html").stat().st_mtime_ns > before
+    assert json.loads((folder / "report.json").read_text()) == shown
+
+
+def test_the_two_sizes() -> None:
+    assert (SHORT.sizes, FULL.sizes) == ((64,), (64, 128, 256, 512))
+    assert SHORT.trunk == FULL.trunk == "efficientnet_lite0"
+    assert SHORT.batch % 4 == SHORT.batch % 3 == 0  # what pairs and triplets need to have the same number of images
+
+
+def test_bad_seed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"seed must be a whole number >= 0, got -1\. Pass 0 or more\."):
+        demo(tmp_path, seed=-1)
+    assert not list(tmp_path.iterdir())

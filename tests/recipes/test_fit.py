@@ -1,0 +1,140 @@
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from liftedstruct.cli import main
+from liftedstruct.data import read_images
+from liftedstruct.embedder import Embedder
+from liftedstruct.recipes import fit
+from liftedstruct.recipes.plan import check_tools
+from liftedstruct.recipes.prepared import prepare_in
+from liftedstruct.training import load_config
+from recipes.sets import folder_of
+
+SMALL = {"trunk": "small", "dim": 8, "size": 48, "crop": 40}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fifty pictures of ten things."""
+    return folder_of(tmp_path_factory.mktemp("photos"), classes=10, images=5)
+
+
+def test_fifty_images(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = fit(read_images(photos), tmp_path / "out", **SMALL)  # type: ignore[arg-type] # a mapping of several types
+    said = capsys.readouterr().err
+    assert [line for line in said.splitlines() if line.startswith("[")] == [
+        "[1/5] prepare 50 images of 10 classes",
+        "[2/5] have the doctor look at them",
+        "[3/5] measure the untrained trunk",
+        "[4/5] train lifted structured, 8 dimensions, 40 steps",  # no fewer, for 25 images
+        "[5/5] write the page",
+    ]
+    config = load_config(tmp_path / "out/run/config.yaml")
+    assert (config.steps, config.batch_size, config.images, config.validation) == (40, 25, 5, 0.0)
+    assert "25 test images of 5 classes that no training has read" in text
+    assert (tmp_path / "out/report.html").is_file()
+    assert Embedder.load(tmp_path / "out/run/embedder.safetensors").dim == 8
+
+
+def test_more_classes_have_some_held_out(tmp_path: Path) -> None:
+    images = read_images(folder_of(tmp_path / "photos", classes=200, images=2))
+    fit(images, tmp_path / "out", steps=2, **SMALL)  # type: ignore[arg-type]
+    config = load_config(tmp_path / "out/run/config.yaml")
+    assert (config.steps, config.validation) == (2, 0.1)
+
+
+def test_what_is_serious_stops_it(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(photos, tmp_path / "photos")
+    images = read_images(tmp_path / "photos")
+    train, test = images.paths[images.train[0]], images.paths[images.test[0]]
+    shutil.copyfile(tmp_path / "photos" / train, tmp_path / "photos" / test)  # one picture on both sides of the split
+    images = read_images(tmp_path / "photos")
+    rule = r"must be free of what the doctor calls serious, see above\. Mend that, or leave .* or pass --anyway\.$"
+    with pytest.raises(ValueError, match=rule):
+        fit(images, tmp_path / "out", steps=2, **SMALL)  # type: ignore[arg-type]
+    assert "serious" in capsys.readouterr().err
+    assert not (tmp_path / "out/run").exists()
+    fit(images, tmp_path / "out", steps=2, anyway=True, **SMALL)  # type: ignore[arg-type]
+    said = capsys.readouterr().err
+    assert "serious" in said
+    assert "doctor: " not in said  # the images have not changed, so they are not looked at again
+    assert (tmp_path / "out/report.html").is_file()
+
+
+def test_other_settings_in_the_same_folder(photos: Path, tmp_path: Path) -> None:
+    images = read_images(photos)
+    fit(images, tmp_path / "out", steps=2, **SMALL)  # type: ignore[arg-type]
+    rule = r"run must hold a run of these settings, its steps is 2 and not 3\. Choose another folder, or remove that one\.$"
+    with pytest.raises(ValueError, match=rule):
+        fit(images, tmp_path / "out", steps=3, **SMALL)  # type: ignore[arg-type]
+
+
+def test_pictures_that_came_later(photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(photos, tmp_path / "photos")
+    prepare_in(tmp_path / "out", read_images(tmp_path / "photos"), size=48, progress=False)
+    shutil.copytree(tmp_path / "photos/thing-000", tmp_path / "photos/thing-010")
+    rule = r"prepared holds a set of other sources or settings: .*\. Choose another --out, or remove .*out\.$"
+    with pytest.raises(ValueError, match=rule):
+        fit(read_images(tmp_path / "photos"), tmp_path / "out", **SMALL)  # type: ignore[arg-type]
+
+
+def test_ctrl_c_and_again(photos: Path, tmp_path: Path) -> None:
+    settings = {**SMALL, "steps": 150}
+    flags = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    command = [sys.executable, "-m", "liftedstruct", "fit", str(photos), "--out", str(tmp_path / "out"), *flags]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        log, until = tmp_path / "out/run/log.jsonl", time.monotonic() + 60
+        while time.monotonic() < until and not (log.exists() and log.read_text()):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "stopped in step 4 of 5. What is done is kept: the same command again goes on from here." in said
+    assert "Traceback" not in said
+    fit(read_images(photos), tmp_path / "out", **settings)  # type: ignore[arg-type]
+    steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
+    assert steps == sorted(set(steps))  # none twice
+    assert steps[-1] == 150
+    assert (tmp_path / "out/report.html").is_file()
+
+
+def test_weights_that_are_not_there(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"none\.npz"):
+        fit(read_images(photos), tmp_path / "out", trunk="googlenet", weights="none.npz")
+    assert not (tmp_path / "out").exists()  # found before any image was decoded
+
+
+@pytest.mark.parametrize(("classes", "images"), [(6, 1), (3, 4)])
+def test_too_little_to_split(classes: int, images: int, tmp_path: Path) -> None:
+    photos = read_images(folder_of(tmp_path / "photos", classes, images))
+    rule = r"there must be two classes to (train on|test), with two pictures each, got \d of which \d have two\. Add pictures"
+    with pytest.raises(ValueError, match=rule):
+        fit(photos, tmp_path / "out", **SMALL)  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("crop", "size"), [(40, 256), (227, 256), (256, 256), (288, 329)])
+def test_images_suit_the_crops(crop: int, size: int) -> None:
+    config = load_config(data="photos", out="run", trunk="small", crop=crop)
+    assert check_tools(config) == size
+    assert check_tools(config, 300) == 300
+
+
+def test_images_smaller_than_the_crop(photos: Path, tmp_path: Path) -> None:
+    rule = r"at least as large as what the network is shown, 64 px, got 48\. Pass a larger --size, or a smaller --crop\.$"
+    with pytest.raises(ValueError, match=rule):
+        fit(read_images(photos), tmp_path / "out", trunk="small", size=48, crop=64)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_prepared_already(tmp_path: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_in(tmp_path, read_images(photos), size=48, progress=False)
+    assert main(["fit", str(tmp_path / "prepared")]) == 1
+    assert "is prepared already. Train on it: liftedstruct train" in capsys.readouterr().err

@@ -1,0 +1,137 @@
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from liftedstruct.data import PackedImages, prepare, read_images
+from liftedstruct.embedder import Embedder
+from liftedstruct.recipes import reproduce
+from liftedstruct.recipes.reproduction import PAPER_ON, _check_prepared
+from recipes.sets import folder_of, tiny_cub
+
+QUICK: dict[str, Any] = {"preset": "quick", "trunk": "small", "steps": 2, "crop": 40, "anyway": True}
+
+
+@pytest.fixture(scope="module")
+def cub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared small, or every image would be blown up to 256 pixels."""
+    root = tmp_path_factory.mktemp("cub")
+    prepare(read_images(tiny_cub(root / "CUB_200_2011"), "cub"), root / "prepared", size=48, progress=False)
+    return root
+
+
+def test_the_plan_is_said_and_nothing_done(cub: Path, tmp_path: Path) -> None:
+    text = reproduce("cub", cub / "CUB_200_2011", tmp_path / "out", sizes=(8, 16), seeds=(0, 3), dry_run=True, **QUICK)
+    lines = text.splitlines()
+    assert lines[0] == f"plan: CUB-200-2011, preset quick, into {tmp_path / 'out'}"
+    assert [line.split()[0] for line in lines[1:-1]] == [
+        *("contrastive-8", "triplet-8", "lifted_struct-8", "contrastive-16", "triplet-16", "lifted_struct-16"),
+        *("contrastive-8-seed-3", "triplet-8-seed-3", "lifted_struct-8-seed-3"),
+        *("contrastive-16-seed-3", "triplet-16-seed-3", "lifted_struct-16-seed-3"),
+    ]
+    assert all("2 steps: train, about " in line for line in lines[1:-1])
+    assert re.match(r"about .* in all on this machine \([\d.e+]+ images/s to train, [\d.e+]+ to embed", lines[-1])
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_of_it_then_some_more(cub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {**QUICK, "losses": ("triplet", "lifted_struct"), "sizes": (512,)}
+    first = reproduce("cub", cub / "prepared", tmp_path, only=["lifted_struct-512"], **settings)
+    assert "triplet" not in first
+    head, untrained, lifted = first.splitlines()[:3]
+    assert head.split() == ["numbers", "Recall@1", "NMI", "F1", "published", "Recall@1"]
+    assert untrained.startswith("untrained")
+    assert untrained.endswith("  none")
+    assert lifted.endswith("  47.2 % (GoogLeNet; Rolínek et al., CVPR 2020)")
+    said = capsys.readouterr().err
+    assert "warning: CUB-200-2011 has 5,864 and 5,924 images" in said
+    assert "triplet-512        triplet, 512 dimensions, 2 steps: not now" in said
+    warning = "These are 200 test images of CUB-200-2011, which has 5,924: the scores cannot be compared with those of others."
+    assert f"Beware: {warning}" in first
+    page = (tmp_path / "report.html").read_text()
+    assert warning in page
+    assert "Recall@1 reported by others" in page
+    assert "none of this loss and size" in page
+
+    trained = (tmp_path / "lifted_struct-512/embedder.safetensors").stat().st_mtime_ns
+    second = reproduce("cub", cub / "prepared", tmp_path, **{**settings, "seeds": (0, 1)})
+    assert "lifted_struct-512         lifted structured, 512 dimensions, 2 steps: done" in capsys.readouterr().err
+    assert (tmp_path / "lifted_struct-512/embedder.safetensors").stat().st_mtime_ns == trained
+    rows = second.splitlines()[1:4]
+    assert [row.split("  ")[0] for row in rows] == ["untrained", "triplet", "lifted structured"]
+    for row in rows[1:]:  # the mean of two seeds, and both
+        mean, low, high = (float(each) for each in re.findall(r"[\d.]+", row.split(" 512 ")[1])[:3])
+        assert low <= mean <= high
+        assert mean == pytest.approx((low + high) / 2, abs=0.11)
+    # what is wrong with any run of the plan is found before the first is trained
+    for change, rule in (({"steps": 3}, "its steps is 2 and not 3"), ({"crop": 32}, "its crop is 40 and not 32")):
+        with pytest.raises(ValueError, match=rule):
+            reproduce("cub", cub / "prepared", tmp_path, **{**settings, "seeds": (7, 0)} | change)
+    assert not (tmp_path / "triplet-512-seed-7").exists()
+
+
+def test_one_training_serves_all_sizes(cub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the preset best, which trains 512 dimensions whatever the embedding has."""
+    settings = {**QUICK, "preset": "best", "losses": ("lifted_struct",), "sizes": (8, 16)}
+    plan = reproduce("cub", cub / "prepared", tmp_path, dry_run=True, **settings).splitlines()
+    assert "lifted_struct-8   lifted structured, 8 dimensions, 2 steps: train, about" in plan[1]
+    assert "lifted_struct-16  lifted structured, 16 dimensions, 2 steps: as lifted_struct-8 was trained, about" in plan[2]
+    reproduce("cub", cub / "prepared", tmp_path, **settings)
+    small, large = (Embedder.load(tmp_path / f"lifted_struct-{dim}") for dim in (8, 16))
+    assert isinstance(small.linear, torch.nn.Linear)
+    assert isinstance(large.linear, torch.nn.Linear)
+    assert torch.equal(small.linear.weight, large.linear.weight[:8])
+    for name, tensor in small.trunk.state_dict().items():
+        assert torch.equal(tensor, large.trunk.state_dict()[name])
+    logs = [(tmp_path / f"lifted_struct-{dim}" / "log.jsonl").read_text() for dim in (8, 16)]
+    assert logs[0] == logs[1]  # to the images per second
+    capsys.readouterr()
+    assert "all 2 runs are done" in reproduce("cub", cub / "prepared", tmp_path, dry_run=True, **settings)
+
+
+def test_data_that_is_not_whole_or_another(cub: Path, tmp_path: Path) -> None:
+    quick = {**QUICK, "anyway": False, "dry_run": True}
+    with pytest.raises(ValueError, match=r"must be prepared with --size 256 --fit resize, it is of 48 px and resize\."):
+        _check_prepared(PackedImages(cub / "prepared"), 256, "resize", anyway=False)
+    rule = r"CUB-200-2011 must have 5,864 and 5,924 images to train on and to test, .* has 200 and 200\. Download it again, or"
+    for data in (cub / "CUB_200_2011", cub / "prepared"):
+        with pytest.raises(ValueError, match=rule):
+            reproduce("cub", data, tmp_path, **quick)
+    with pytest.raises(ValueError, match=r"data must be CARS196, .* holds 'CUB-200-2011'\. Name the right folder"):
+        reproduce("cars", cub / "prepared", tmp_path, **quick)
+    with pytest.raises(ValueError, match="CUB-200-2011"):
+        reproduce("cub", folder_of(tmp_path / "photos", 2, 2), tmp_path / "out", **quick)
+    half = tmp_path / "half"
+    shutil.copytree(cub / "CUB_200_2011", half)
+    shutil.rmtree(half / "images")
+    with pytest.raises(ValueError, match=r"must have its images beside its lists"):
+        reproduce("cub", half, tmp_path / "out", **quick)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            {"only": ["triplet-9"]},
+            r"a run of the plan must be one of .*got 'triplet-9'\. Did you mean 'triplet-8'\?",
+        ),
+        ({"losses": ["hinge"]}, r"loss must be one of .*, got 'hinge'"),
+        ({"sizes": [0]}, r"sizes must be a whole number >= 1, got 0"),
+        ({"preset": "fast"}, r"preset must be one of best, paper, quick, got 'fast'"),
+        ({"trunk": "googlenet"}, r"googlenet"),  # its weights are not given
+    ],
+)
+def test_bad_plans(cub: Path, tmp_path: Path, change: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        reproduce("cub", cub / "prepared", tmp_path / "out", **{**QUICK, "sizes": (8,), "dry_run": True} | change)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_papers_preset_follows_its_authors_code_on_cub(cub: Path, tmp_path: Path) -> None:
+    assert PAPER_ON == {"cub": {"lr": 1e-6, "steps": 40_000}}
+    paper: dict[str, Any] = {"preset": "paper", "trunk": "small", "crop": 40, "anyway": True, "dry_run": True, "sizes": (8,)}
+    text = reproduce("cub", cub / "prepared", tmp_path, **paper)
+    assert "lifted structured, 8 dimensions, 40,000 steps" in text
