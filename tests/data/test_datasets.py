@@ -77,12 +77,12 @@ def make_cub(root: Path, benchmark: Benchmark) -> Path:
 def cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of the official layout, with 3 + 3 classes and 7 + 8 images."""
     small = Benchmark("CUB-200-2011", (7, 8), (3, 3))
-    monkeypatch.setattr(benchmarks, "CUB", small)
+    monkeypatch.setattr(datasets, "CUB", small)
     return make_cub(tmp_path / "CUB_200_2011", small)
 
 
 def test_cub_in_full(tmp_path: Path) -> None:
-    root = make_cub(tmp_path / "data" / "CUB_200_2011", benchmarks.CUB)
+    root = make_cub(tmp_path / "data" / "CUB_200_2011", datasets.CUB)
     for path in (root, root.parent):
         images = read_images(path)
         assert (images.name, images.root, images.warnings) == ("CUB-200-2011", root, ())
@@ -299,12 +299,12 @@ def make_cars(root: Path, benchmark: Benchmark, drop: str = "") -> Path:
 @pytest.fixture
 def cars(monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     small = Benchmark("CARS196", (7, 8), (3, 3))
-    monkeypatch.setattr(benchmarks, "CARS", small)
+    monkeypatch.setattr(datasets, "CARS", small)
     return small
 
 
 def test_cars_in_full(tmp_path: Path) -> None:
-    root = make_cars(tmp_path / "cars", benchmarks.CARS)
+    root = make_cars(tmp_path / "cars", datasets.CARS)
     images = read_images(tmp_path)
     assert (images.name, images.root, images.warnings) == ("CARS196", root, ())
     assert shape(images) == (8054, 8131, 98, 98)
@@ -314,7 +314,7 @@ def test_cars_in_full(tmp_path: Path) -> None:
 
 
 def test_cars_as_train_and_test_folders(tmp_path: Path) -> None:
-    counts = [n for part in (0, 1) for n in sizes(benchmarks.CARS.images[part], benchmarks.CARS.classes[part])]
+    counts = [n for part in (0, 1) for n in sizes(datasets.CARS.images[part], datasets.CARS.classes[part])]
     files = [f"car_data/{('train', 'test')[j % 2]}/Car {i:03}/{j:05}.jpg" for i, n in enumerate(counts) for j in range(n)]
     touch(tmp_path, [*files, "car_data/names.csv", "car_data/train/loose.jpg"])
     for path in (tmp_path, tmp_path / "car_data"):
@@ -341,7 +341,7 @@ def test_cars_split_by_classes_into_folders(tmp_path: Path) -> None:
     files = [
         f"{part}/{'zyx'[k]} Car {i:02}/{j:05}.jpg"  # the classes to train on are behind those of the test in the alphabet
         for k, part in enumerate(("train", "test"))
-        for i, n in enumerate(sizes(benchmarks.CARS.images[k], benchmarks.CARS.classes[k]))
+        for i, n in enumerate(sizes(datasets.CARS.images[k], datasets.CARS.classes[k]))
         for j in range(n)
     ]
     touch(tmp_path, files)
@@ -454,13 +454,13 @@ def make_products(root: Path, benchmark: Benchmark) -> Path:
 def products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of the official layout, with 14 + 13 classes and 30 + 31 images."""
     small = Benchmark("Stanford Online Products", (30, 31), (14, 13))
-    monkeypatch.setattr(benchmarks, "ONLINE_PRODUCTS", small)
+    monkeypatch.setattr(datasets, "ONLINE_PRODUCTS", small)
     return make_products(tmp_path / "Stanford_Online_Products", small)
 
 
 @pytest.fixture
 def all_products(tmp_path: Path) -> Iterator[Path]:
-    yield make_products(tmp_path / "Stanford_Online_Products", benchmarks.ONLINE_PRODUCTS)
+    yield make_products(tmp_path / "Stanford_Online_Products", datasets.ONLINE_PRODUCTS)
     shutil.rmtree(tmp_path)  # pytest would keep 120,053 files for three runs
 
 

@@ -4,7 +4,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from neighbours import brute_force
+from retrieval import brute_force
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 

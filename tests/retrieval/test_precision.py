@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from neighbours import brute_force
+from retrieval import brute_force
 from numpy.typing import NDArray
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from neighbours import brute_force
+from retrieval import brute_force
 from numpy.typing import NDArray
 
 from liftedstruct.retrieval import first_ranks, recall_at_k

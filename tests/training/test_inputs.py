@@ -48,8 +48,8 @@ def test_difficult_neighbours_of_small_and_large_classes(sizes: list[int], large
     y = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     X = rng.integers(3, size=(len(y), 2)).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "LARGE", large)
-        patch.setattr(sources, "QUERIES", 5)
+        patch.setattr(inputs, "LARGE", large)
+        patch.setattr(inputs, "QUERIES", 5)
         table = difficult_neighbours(X, y, count)
     for i, found in enumerate(table.tolist()):
         others = sorted((float(((X[i] - X[j]) ** 2).sum()), j) for j in range(len(y)) if y[j] != y[i])
