@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from liftedstruct.data import ImageSet, TarSource, benchmarks, read_images
+from liftedstruct.data import ImageSet, TarSource, datasets, read_images
 from liftedstruct.data.datasets import Benchmark
 from liftedstruct.data.readers import recognise
 

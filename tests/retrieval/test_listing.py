@@ -4,12 +4,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from retrieval import brute_force
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from liftedstruct.retrieval import listing, nearest_neighbours
 from liftedstruct.retrieval.listing import Search
+from retrieval import brute_force
 
 Array = NDArray[np.floating]
 

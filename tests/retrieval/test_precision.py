@@ -4,11 +4,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from retrieval import brute_force
 from numpy.typing import NDArray
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
 from liftedstruct.retrieval import map_at_r, precision_at_1, r_precision, recall_at_k, retrieval_recall
+from retrieval import brute_force
 
 ALL: list[Callable[..., Any]] = [map_at_r, precision_at_1, r_precision, retrieval_recall]
 

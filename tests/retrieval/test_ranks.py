@@ -13,13 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from retrieval import brute_force
 from numpy.typing import NDArray
 
 from liftedstruct.retrieval import first_ranks, recall_at_k
 from liftedstruct.retrieval.exact import door
 from liftedstruct.retrieval.ranks import Classes, _ranks_compiled, _ranks_torch
 from liftedstruct.runtime.progress import Bar
+from retrieval import brute_force
 
 Array = NDArray[np.floating]
 Ranks = Callable[..., NDArray[np.int64]]

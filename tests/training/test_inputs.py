@@ -12,7 +12,7 @@ from PIL import Image, ImageEnhance
 
 from liftedstruct.data import ArraySource, ImageSet, prepare
 from liftedstruct.samplers import MinedBatches
-from liftedstruct.training import TrainConfig, sources
+from liftedstruct.training import TrainConfig, inputs
 from liftedstruct.training.inputs import (
     Ahead,
     Batch,
