@@ -1,4 +1,4 @@
-"""The training in scikit-learn's manners: ``fit``, ``transform``, pipelines and grid searches, on vectors or on images."""
+"""A scikit-learn compatible estimator: ``fit``, ``transform``, pipelines and grid searches, on feature vectors or images."""
 
 import tempfile
 from collections.abc import Mapping
@@ -12,16 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from liftedstruct.data import ArraySource, ImageSet, PackedImages, prepare
+from liftedstruct.data import EDGE, ArraySource, ImageSet, PackedImages, prepare
 from liftedstruct.data.image_set import Indices
-from liftedstruct.data.packed_files import EDGE
-from liftedstruct.embedder import embed_rows
-from liftedstruct.runtime.checks import as_classes, check_count
+from liftedstruct.embeddings import embed_rows
+from liftedstruct.runtime.checks import as_classes, check_count, pick
 from liftedstruct.runtime.extras import require
-from liftedstruct.training import TrainConfig, load_config, train
-from liftedstruct.training.inputs import pairable, split
-from liftedstruct.training.linear import Layer, choose_rate, fit_linear, suited
-from liftedstruct.training.machine import find_device
+from liftedstruct.training import PRESETS, TrainConfig, count_pairable, find_device, merge_settings, train
+from liftedstruct.training.linear import Layer, choose_rate, fit_linear
 from liftedstruct.trunks import make_trunk
 
 __all__ = ["LiftedEmbedding"]
@@ -29,17 +26,15 @@ __all__ = ["LiftedEmbedding"]
 base = require("sklearn.base", "sklearn")
 validation = require("sklearn.utils.validation", "sklearn")
 
-OF_VECTORS: dict[str, Any] = {"steps": 300, "head": "pca"}  # TrainConfig has defaults for images
-OF_IMAGES: dict[str, Any] = {"log_every": 1}  # the loss of every step
-# Settings that a linear layer on vectors has no use for.
-ONLY_OF_IMAGES = frozenset(
-    (
-        *("trunk", "weights", "pool", "normalize", "dropout", "crop", "train_crop", "least_area", "mirror", "colour", "freeze"),
-        *("train_dim", "head_lr", "head_bias_lr", "bias_lr"),
-        *("feature_crops", "batch_norm", "cache_chunk", "precision", "validation", "validate_every", "checkpoint_minutes"),
-        *("temperature", "average", "start_share", "log_every", "device", "threads"),
-    )
-)
+# Defaults on feature vectors; TrainConfig has those for images.
+ON_VECTORS: dict[str, Any] = {
+    "steps": 300,
+    "batch_size": 128,
+    "loss": {"name": "lifted_struct", "margin": 1.0, "temperature": 1.0},
+    "sampler": {"name": "balanced", "samples_per_class": 2},
+}
+# Settings that a linear layer on feature vectors can have.
+OF_VECTORS = {"head", "loss", "sampler", "optimizer", "schedule", "warmup", "clip_norm"}
 OWN = {"data": "folder", "out": "folder", "seed": "random_state"}  # settings that are a parameter of another name here
 
 
@@ -52,20 +47,19 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
 
     Args:
         dim: dimensions of the embedding; of vectors no more than they have themselves, nor than n - 1.
-        loss: what is minimised, a name in ``liftedstruct.losses.LOSSES``.
-        margin: the paper's alpha; 1 if neither given nor in the preset.
-        batch_size: images in a batch at most; 128 vectors or 64 images if not given. With few classes more images of each meet.
-        steps: training steps; 300 on vectors if not given, on images 1,000 or as the preset has them.
+        loss: a name in ``liftedstruct.losses.LOSSES``, or a mapping of a name and options, ``{"name": ..., "margin": 0.5}``.
+        batch_size: images per batch, at most; 128 vectors or 64 images if not given. With few classes more images of each meet.
+        steps: training steps; 300 on vectors if not given, on images those of the recipe or the preset.
         lr: learning rate. If not given, of vectors one of four, by a fifth of the classes, which are held out for that and then
-            trained on like the others (with fewer than ten classes the lowest); of images the preset's or 2e-4.
-        trunk: of images, the network below the last layer (see "liftedstruct list trunks"). If no ``crop`` is in the preset or
-            the settings, crops are as large as the trunk's usual ones, or less: small images are not enlarged.
-        preset: of images, settings to begin with, a name in ``liftedstruct.training.PRESETS``.
-        settings: any others of :class:`liftedstruct.TrainConfig`, such as ``{"batches": "mined"}``. On vectors ``head_scale``
-            multiplies a scale that suits the loss.
-        folder: of images, where to keep the prepared images and the run; by default nothing is kept. It must hold no run yet.
-        random_state: every random choice descends from it.
-        verbose: show how far it is, on the terminal or as lines of text.
+            trained on like the others (with fewer than ten classes the lowest); of images that of the recipe or the preset.
+        trunk: of images, the network below the head (see "liftedstruct list trunks"). If ``settings`` have no ``crop``, crops
+            are as large as suits the trunk, or less: small images are not enlarged.
+        preset: of images, differences from the default recipe, a name in ``liftedstruct.training.PRESETS``.
+        settings: any others of :class:`liftedstruct.TrainConfig`, such as ``{"sampler": "hard_negatives"}``. On vectors the
+            scale of the head multiplies a scale that suits the loss.
+        folder: of images, where to keep the prepared images and the run; by default nothing is kept.
+        random_state: seed of every random choice.
+        verbose: show progress.
 
     Attributes:
         classes_: the labels that it was trained on, sorted.
@@ -95,8 +89,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         self,
         dim: int = 64,
         *,
-        loss: str = "lifted_struct",
-        margin: float | None = None,
+        loss: str | Mapping[str, Any] = "lifted_struct",
         batch_size: int | None = None,
         steps: int | None = None,
         lr: float | None = None,
@@ -109,7 +102,6 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
     ) -> None:
         self.dim = dim
         self.loss = loss
-        self.margin = margin
         self.batch_size = batch_size
         self.steps = steps
         self.lr = lr
@@ -170,7 +162,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         if labels.dtype.kind == "f" and ((np.trunc(labels) == labels) & (np.abs(labels) < 2**53)).all():
             labels = labels.astype(np.int64)  # whole numbers, as much of scikit-learn's data has them
         numbers, self.classes_ = as_classes(labels)
-        several, all_of = pairable(numbers), len(self.classes_)
+        several, all_of = count_pairable(numbers), len(self.classes_)
         if several < 2:
             raise ValueError(
                 f"y must have two classes or more with at least two images each, got {several} of "
@@ -188,18 +180,19 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
                 )
         if self.batch_size is not None:
             check_count("batch_size", self.batch_size, 4)
-        own = {name: getattr(self, name) for name in ("dim", "loss", "margin", "batch_size", "steps", "lr", "trunk")}
+        own = {name: getattr(self, name) for name in ("dim", "loss", "batch_size", "steps", "lr", "trunk")}
         given = {name: value for name, value in own.items() if value is not None}
         seed = int(validation.check_random_state(self.random_state).randint(2**31 - 1))
-        return load_config(None, self.preset, **{**defaults, **settings, **given, **places, "seed": seed})
+        preset = pick(PRESETS, self.preset, "preset") if self.preset is not None else {}
+        return merge_settings(preset, defaults, settings, given, {**places, "seed": seed})
 
     def _fit_vectors(self, X: NDArray[np.floating], labels: Indices) -> None:
         only = {name for name in ("trunk", "preset", "folder") if getattr(self, name) is not None}
-        only |= ONLY_OF_IMAGES & set(self.settings or {})
+        only |= set(self.settings or {}) - OF_VECTORS
         if only:
             raise ValueError(f"{min(only)} must be for images, (n, h, w, 3), got feature vectors {X.shape}. Leave it out.")
         check_count("dim", self.dim)
-        config = self._config(OF_VECTORS, data="vectors", out="memory")
+        config = self._config(ON_VECTORS, data="vectors", out="memory")
         if self.lr is None:
             names = [str(label) for label in self.classes_]
             config = replace(config, lr=choose_rate(X, labels, config, names, progress=self.verbose))
@@ -212,13 +205,12 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         with torch.random.fork_rng(devices=[]), ExitStack() as stack:  # a network is made with random weights first
             folder = self.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="liftedstruct-"))
             data, out = Path(folder) / "prepared", Path(folder) / "run"
-            config = self._config(OF_IMAGES, data=str(data), out=str(out))
+            config = self._config({"log_every": 1}, data=str(data), out=str(out))
             crop = config.crop if config.crop and "crop" in (self.settings or {}) else _crop_for(config, X)
-            packed = _pack(X, labels, names, data, crop, self.verbose)
-            trained, _ = split(packed, config.validation, config.seed)
-            shown = min(config.train_crop or crop, crop)
-            config = replace(config, crop=crop, train_crop=shown, batch_size=config.batch_size or 64)
-            run = train(suited(config, packed.labels[trained]), progress=self.verbose)
+            _pack(X, labels, names, data, crop, self.verbose)
+            if config.train_crop is not None:
+                config = replace(config, train_crop=min(config.train_crop, crop))
+            run = train(replace(config, crop=crop), progress=self.verbose)
             self.embedder_ = run.embedder()
             self.lr_, self.loss_curve_ = config.lr, [line["loss"] for line in run.log() if "loss" in line]
 
@@ -233,7 +225,8 @@ def _as_images(X: ArrayLike) -> NDArray[np.uint8]:
 def _crop_for(config: TrainConfig, X: NDArray[np.uint8]) -> int:
     """The side that the preset has or the trunk was trained with, or less: small images are not enlarged."""
     side: int = max(X.shape[1:3])
-    return min(config.crop or make_trunk(config.trunk, pretrained=False).input_size, round(side / EDGE))
+    suggested = make_trunk(config.trunk.name, pretrained=False, **config.trunk.options).suggested["crop"]
+    return min(config.crop or suggested, round(side / EDGE))
 
 
 def _pack(

@@ -19,19 +19,17 @@ import torch
 
 from liftedstruct.data import PackedImages
 from liftedstruct.embedder import EMBEDDER
-from liftedstruct.retrieval import nearest_neighbours, recall_at_k
-from liftedstruct.training import resume, train
-from liftedstruct.training.run_folder import CONFIG, STATE
+from liftedstruct.retrieval import nearest_neighbors, recall_at_k
+from liftedstruct.training import train
+from liftedstruct.training.run_folder import STATE
 from training.sets import settings
 
 
 def work(data: Path, out: Path) -> None:
-    """Begin, or go on: what a person would do after a crash."""
-    if (out / CONFIG).exists():
-        resume(out, progress=False)
-    else:
-        hard = {"batches": "mined", "refresh_every": 9, "dropout": 0.3, "cache_chunk": 12, "clip": 5.0, "validate_every": 10}
-        train(settings(PackedImages(data), out, steps=40, checkpoint_minutes=0.001, **hard), progress=False)
+    """Start or resume: what a person would do after a crash."""
+    sampler = {"name": "hard_negatives", "refresh_every": 9}
+    hard = {"sampler": sampler, "dropout": 0.3, "cache_chunk": 12, "clip_norm": 5.0, "validate_every": 10, "ema_decay": 0.9}
+    train(settings(PackedImages(data), out, steps=40, checkpoint_minutes=0.001, **hard), progress=False)
 
 
 def child(data: Path, out: Path, life: float | None) -> bool:
@@ -63,7 +61,7 @@ def digest(run: Path) -> str:
 def main(data: Path, out: Path, kills: int, seed: int) -> None:
     torch.set_num_threads(1)
     X = np.eye(8, dtype=np.float32)
-    nearest_neighbours(X, 1)
+    nearest_neighbors(X, 1)
     recall_at_k(X, np.arange(8) // 2, (1,))
     dice = random.Random(seed)
     begin = time.monotonic()

@@ -1,11 +1,11 @@
-"""Small data sets and settings that the tests of training share."""
+"""Small datasets and settings that the tests of training share."""
 
 from pathlib import Path
 from typing import Any
 
 from liftedstruct.data import PackedImages, prepare
 from liftedstruct.data.products import product_images
-from liftedstruct.training import Run, TrainConfig, train
+from liftedstruct.training import Run, TrainConfig, merge_settings, train
 
 
 def products(folder: Path, classes: int = 24, images: int = 6, size: int = 32, validation: float = 0.25) -> PackedImages:
@@ -26,12 +26,18 @@ def settings(packed: PackedImages, out: Path, **changes: Any) -> TrainConfig:
         "crop": 28,
         "batch_size": 16,
         "steps": 12,
+        "normalize": False,
+        "train_dim": 0,
+        "head": "orthogonal",
+        "loss": {"name": "lifted_struct", "margin": 1.0, "temperature": 1.0},
+        "sampler": {"name": "balanced", "samples_per_class": 2},
+        "augmentation": "random_crop",
         "lr": 1e-3,
         "validate_every": 4,
         "log_every": 2,
         "threads": 1,
     }
-    return TrainConfig(**one | changes)
+    return merge_settings(one, changes)
 
 
 def run(packed: PackedImages, out: Path, **changes: Any) -> Run:

@@ -5,7 +5,16 @@ import torch
 from torch import Tensor, nn
 
 from liftedstruct.embedder import Embedder
-from liftedstruct.training.optimizers import OPTIMIZERS, follow, freeze, gather, group_parameters, rate, spread, training_mode
+from liftedstruct.training.optimizers import (
+    OPTIMIZERS,
+    SCHEDULES,
+    freeze,
+    load_state_tensors,
+    lr_factor,
+    state_tensors,
+    training_mode,
+    update_ema,
+)
 from liftedstruct.trunks import Trunk
 
 
@@ -41,19 +50,19 @@ def pixels(n: int = 4) -> Tensor:
     ],
 )
 def test_schedules_by_hand(schedule: str, step: int, expected: float) -> None:
-    assert rate(schedule, step, 100, warmup=4) == pytest.approx(expected, rel=1e-12)
+    assert lr_factor(SCHEDULES[schedule], step, 100, warmup=4) == pytest.approx(expected, rel=1e-12)
 
 
 def test_cosine_ends_near_nothing() -> None:
-    assert 0 < rate("cosine", 99, 100) < 3e-4
-    assert rate("step", 50, 100, decays=1, factor=0.5) == 0.5
+    assert 0 < lr_factor(SCHEDULES["cosine"], 99, 100) < 3e-4
+    assert SCHEDULES["step"](0.5, decays=1, factor=0.5) == 0.5
 
 
 def test_the_papers_rates_and_decays() -> None:
     embedder = tiny()
-    groups = group_parameters(embedder, weight_decay=2e-4, head_lr=10, head_bias_lr=20, bias_lr=2)
+    groups = OPTIMIZERS["caffe_sgd"](embedder).param_groups
     names = {id(parameter): name for name, parameter in embedder.named_parameters()}
-    found = {names[id(p)]: (group["multiplier"], group["weight_decay"]) for group in groups for p in group["params"]}
+    found = {names[id(p)]: (group["lr_scale"], group["weight_decay"]) for group in groups for p in group["params"]}
     assert found == {
         "trunk.layers.stem.0.weight": (1, 2e-4),
         "trunk.layers.stem.0.bias": (2, 0),
@@ -101,7 +110,7 @@ def test_statistics_of_batch_norms(frozen: bool) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-def test_gather_and_spread(name: str) -> None:
+def test_gather_and_load_state_tensors(name: str) -> None:
     def step(embedder: Embedder, optimizer: torch.optim.Optimizer) -> None:
         for group in optimizer.param_groups:
             group["lr"] = 1e-2
@@ -111,27 +120,27 @@ def test_gather_and_spread(name: str) -> None:
 
     def make() -> tuple[Embedder, torch.optim.Optimizer]:
         embedder = tiny().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return embedder, OPTIMIZERS[name](group_parameters(embedder, weight_decay=1e-2), 0.9)
+        return embedder, OPTIMIZERS[name](embedder, weight_decay=1e-2)
 
     one, its_optimizer = make()
-    assert not [key for key in gather(one, its_optimizer) if key.startswith("optimizer")]  # nothing before the first step
+    assert not [key for key in state_tensors(one, its_optimizer) if key.startswith("optimizer")]  # nothing before the first step
     step(one, its_optimizer)
-    saved = {key: tensor.detach().clone().contiguous() for key, tensor in gather(one, its_optimizer).items()}
+    saved = {key: tensor.detach().clone().contiguous() for key, tensor in state_tensors(one, its_optimizer).items()}
     step(one, its_optimizer)
     other, other_optimizer = make()
-    spread(saved, other, other_optimizer)
+    load_state_tensors(saved, other, other_optimizer)
     step(other, other_optimizer)
-    for (key, left), right in zip(gather(one, its_optimizer).items(), gather(other, other_optimizer).values(), strict=True):
+    for (key, left), right in zip(state_tensors(one, its_optimizer).items(), state_tensors(other, other_optimizer).values(), strict=True):
         assert torch.equal(left, right), key
 
 
 def test_one_step_of_sgd_by_hand() -> None:
     embedder = tiny()
-    optimizer = OPTIMIZERS["sgd"](group_parameters(embedder, weight_decay=0.1, head_lr=10), 0.9)
+    optimizer = OPTIMIZERS["caffe_sgd"](embedder, weight_decay=0.1)
     assert isinstance(embedder.linear, nn.Linear)
     W = embedder.linear.weight.detach().clone()
     for group in optimizer.param_groups:
-        group["lr"] = 0.01 * group["multiplier"]
+        group["lr"] = 0.01 * group["lr_scale"]
     for parameter in embedder.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
@@ -146,12 +155,12 @@ def test_one_step_of_sgd_by_hand() -> None:
 def test_what_comes_back_is_on_the_device_of_its_parameter() -> None:
     """A fused optimizer wants its count of steps there too; the device without memory stands for any other."""
     embedder = tiny()
-    optimizer = OPTIMIZERS["adamw"](group_parameters(embedder, weight_decay=0.1), 0.9)
+    optimizer = OPTIMIZERS["adamw"](embedder)
     embedder(pixels()).sum().backward()
     optimizer.step()
     away = tiny().to("meta")
-    other = OPTIMIZERS["adamw"](group_parameters(away, weight_decay=0.1), 0.9)
-    spread(gather(embedder, optimizer), away, other)
+    other = OPTIMIZERS["adamw"](away)
+    load_state_tensors(state_tensors(embedder, optimizer), away, other)
     assert {value.device.type for state in other.state.values() for value in state.values()} == {"meta"}
 
 
@@ -174,7 +183,7 @@ def test_the_average_of_weights_by_hand() -> None:
                 parameter.fill_(value)
         embedder.get_buffer("trunk.layers.stem.1.running_mean").fill_(7 * value)
         embedder.get_buffer("trunk.layers.stem.1.num_batches_tracked").fill_(int(value))
-        follow(average, embedder, 0.75)
+        update_ema(average, embedder, 0.75)
         assert all((parameter == expected).all() for parameter in average.parameters())
         assert all((parameter == value).all() for parameter in embedder.parameters())
         assert (average.get_buffer("trunk.layers.stem.1.running_mean") == 7 * value).all()  # as they are, not their average

@@ -24,11 +24,11 @@ from liftedstruct.data.products import product_images
 from liftedstruct.embedder import EMBEDDER, Embedder, embed
 from liftedstruct.losses import lifted_struct_loss
 from liftedstruct.retrieval import recall_at_k
-from liftedstruct.training import PRESETS, Run, load_config, resume, train, train_or_resume, trained_alike
-from liftedstruct.training.inputs import Pixels, make_batches
+from liftedstruct.training import PRESETS, Run, load_config, train
+from liftedstruct.training.inputs import CROPS
 from liftedstruct.training.loop import Training
 from liftedstruct.training.machine import stop_signals
-from liftedstruct.training.run_folder import CONFIG, FEATURES, LOG, RECORD, STATE, RunFolder
+from liftedstruct.training.run_folder import CONFIG, LOG, RECORD, STATE, RunFolder
 from training.sets import products, run, settings
 
 Interrupt = Callable[[Path, int], None]
@@ -49,27 +49,15 @@ def recall(run: Run, packed: PackedImages) -> float:
     return float(recall_at_k(embeddings, packed.labels[packed.test], (1,))[1])
 
 
-def test_learning_happens_and_the_lifted_loss_is_ahead(tmp_path: Path) -> None:
-    """The same trunk, steps and batch for all; each loss with the rate that suits it best.
-
-    Rates were chosen among 3e-4, 1e-3 and 2e-3 on these same classes, by the mean over seeds 0, 1 and 2: lifted 16.9, 22.2,
-    24.4; contrastive 15.4, 17.4, 17.3; triplet 17.6, 20.2, 16.0. With the best of each the lifted loss leads on all three
-    seeds, by 7.0, 2.5 and 3.0 points; seed 0, which runs here, is the kindest to it. With 3e-4 for all it does not lead.
-    """
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["lifted_struct", "structured_hinge", "contrastive", "triplet"])
+def test_learning_happens(loss: str, tmp_path: Path) -> None:
+    """On classes that were never seen."""
     packed = products(tmp_path / "products", classes=200, validation=0)
-    same: dict[str, Any] = {"dim": 64, "steps": 150, "validate_every": 0, "log_every": 50}
-    chance = 5 / (len(packed.test) - 1)
+    same: dict[str, Any] = {"dim": 64, "steps": 150, "validate_every": 0, "log_every": 50, "batch_size": 128}
     untrained = recall(run(packed, tmp_path / "untrained", **same | {"steps": 1, "lr": 0.0}), packed)
-    rates = {"lifted_struct": ("pairs", 128, 2e-3), "contrastive": ("pairs", 128, 1e-3), "triplet": ("triplets", 126, 1e-3)}
-    after = {}
-    for loss, (batches, m, lr) in rates.items():
-        one = run(packed, tmp_path / loss, loss=loss, batches=batches, batch_size=m, lr=lr, **same)
-        after[loss] = recall(one, packed)
-    assert chance < 0.01
-    assert untrained < 0.12
-    assert after["lifted_struct"] > 2 * untrained
-    assert after["lifted_struct"] > max(after["contrastive"], after["triplet"]) + 0.02
-    assert min(after.values()) > untrained
+    assert 5 / (len(packed.test) - 1) < untrained < 0.12
+    assert recall(run(packed, tmp_path / loss, loss=loss, **same), packed) > 1.3 * untrained
 
 
 def test_what_a_run_leaves(packed: PackedImages, tmp_path: Path) -> None:
@@ -77,7 +65,8 @@ def test_what_a_run_leaves(packed: PackedImages, tmp_path: Path) -> None:
     assert {each.name for each in one.folder.iterdir()} == {CONFIG, LOG, RECORD, STATE, EMBEDDER}
     config = load_config(one.folder / CONFIG)
     assert config == one.config
-    assert (config.batches, config.batch_size, config.crop, config.device, config.threads) == ("balanced", 16, 28, "cpu", 1)
+    assert (config.sampler.name, config.crop, config.train_crop, config.device, config.threads) == ("balanced", 28, 28, "cpu", 1)
+    assert (config.freeze, config.pool, config.pretrained_mix) == (0, "avg+max", 0.0)  # what suits the trunk
     assert config.data == str(packed.folder)
     assert json.loads((one.folder / RECORD).read_text())["checksum"] == packed.checksum
     steps = [line for line in one.log() if "loss" in line]
@@ -100,30 +89,32 @@ def test_the_test_classes_are_never_read(packed: PackedImages, tmp_path: Path) -
     pixels[packed.test] = 255 - pixels[packed.test]
     pixels.flush()
     other = PackedImages(tmp_path / "other")
-    for changes in ({"batches": "mined", "refresh_every": 4, "head": "pca"}, {"freeze": "trunk"}):
-        one = run(packed, tmp_path / f"one{len(changes)}", **changes)
-        two = run(other, tmp_path / f"two{len(changes)}", **changes)
-        assert learned(one) == learned(two)
+    changes: dict[str, Any] = {"sampler": {"name": "hard_negatives", "refresh_every": 4}, "head": "pca", "train_dim": 24}
+    assert learned(run(packed, tmp_path / "one", **changes)) == learned(run(other, tmp_path / "two", **changes))
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_runs(preset: str, packed: PackedImages, tmp_path: Path) -> None:
+@pytest.mark.parametrize("preset", [None, *PRESETS])
+def test_every_preset_runs(preset: str | None, packed: PackedImages, tmp_path: Path) -> None:
     small: dict[str, Any] = {"weights": "random", "crop": 32, "batch_size": 8, "dim": 8, "steps": 2, "threads": 1}
     one = train(load_config(preset=preset, data=packed.folder, out=tmp_path / "run", **small), progress=False)
-    assert one.config.trunk == PRESETS[preset]["trunk"]
+    assert one.config.trunk.name == ("googlenet" if preset == "paper" else "efficientnet_lite0")
     assert (one.folder / EMBEDDER).exists()
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "sgd": {"optimizer": "sgd", "schedule": "step", "clip": 1.0, "batches": "pairs", "head": "uniform", "head_lr": 10.0},
-    "mined": {"batches": "mined", "refresh_every": 3, "dropout": 0.3, "cache_chunk": 5, "warmup": 2},
-    "features": {"freeze": "trunk", "feature_crops": 3, "dropout": 0.3, "head": "whitened"},
-    "narrowed": {"train_dim": 24, "dim": 5, "average": 0.8, "normalize": True, "dropout": 0.3},
-    "mixed": {"start_share": 0.4, "average": 0.8, "train_dim": 24, "dim": 5},
-    "narrowed features": {"train_dim": 12, "dim": 5, "freeze": "trunk", "validate_every": 0},
-    "views": {"average": 0.9, "pool": "both", "train_crop": 24, "least_area": 0.3, "colour": 0.2, "temperature": 0.5},
-    "triplet": {"loss": "triplet", "negative": "semi-hard", "batch_size": 15, "freeze": 2, "validate_every": 0},
+    "sgd": {"optimizer": "caffe_sgd", "schedule": "step", "clip_norm": 1.0, "sampler": "pairs", "head": "uniform"},
+    "mined": {
+        **{"sampler": {"name": "hard_negatives", "refresh_every": 3}, "dropout": 0.3, "cache_chunk": 5, "warmup": 2},
+        "ema_decay": 0.8,
+    },
+    "frozen": {"freeze": "trunk", "dropout": 0.3, "train_dim": 12, "dim": 5, "validate_every": 0},
+    "mixed": {"pretrained_mix": 0.4, "ema_decay": 0.8, "train_dim": 24, "dim": 5, "normalize": True},
+    "views": {
+        **{"pool": "avg", "train_crop": 24, "loss": {"temperature": 0.5}},
+        "augmentation": {"name": "random_resized_crop", "color_jitter": 0.2},
+    },
+    "triplet": {"loss": {"name": "triplet", "triplets": "semi-hard"}, "freeze": 2, "validate_every": 0},
     "pooled": {"dim": 0, "normalize": True, "schedule": "constant"},
 }
 
@@ -151,7 +142,7 @@ def interrupt() -> Iterator[Interrupt]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_stopped_run_goes_on_to_the_same_bytes(
+def test_a_stopped_run_resumes_to_the_same_bytes(
     variant: str, packed: PackedImages, tmp_path: Path, interrupt: Interrupt, capfd: pytest.CaptureFixture[str]
 ) -> None:
     changes = {"log_every": 1, "steps": 40, **VARIANTS[variant]}
@@ -163,13 +154,12 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(
     said = capfd.readouterr().err
     at = int(said.split("stopped by Ctrl-C after step ")[1].split(".")[0])
     assert 5 <= at < 40
-    assert f"Go on with: liftedstruct train --resume {out}" in said
+    assert "The same command resumes it" in said
     assert (out / EMBEDDER).exists()
     moved = tmp_path / "moved"
     out.rename(moved)
     RunFolder(moved).log({"step": at + 1, "loss": 1.0})  # a line of a step whose state was lost
-    (moved / FEATURES).unlink(missing_ok=True)  # made again, of the trunk in the state
-    one = resume(moved, progress=False)
+    one = run(packed, moved, **changes)
     assert learned(one) == learned(whole)
     assert (one.best_step, one.recall_at_1) == (whole.best_step, whole.recall_at_1)
 
@@ -178,7 +168,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(
 
     assert timeless(one) == timeless(whole)
     before = {file.name: file.stat().st_mtime_ns for file in moved.iterdir() if file.name != LOG}
-    assert learned(resume(moved)) == learned(whole)
+    assert learned(train(settings(packed, moved, **changes))) == learned(whole)
     assert "moved has all its 40 steps, nothing to do" in capfd.readouterr().err
     assert before == {file.name: file.stat().st_mtime_ns for file in moved.iterdir() if file.name != LOG}
 
@@ -235,9 +225,9 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
 from liftedstruct.data import PackedImages
-from liftedstruct.training import reporting, train
+from liftedstruct.training import monitor, train
 from training.sets import settings
-reporting.LINE_SECONDS = 0
+monitor.LINE_SECONDS = 0
 train(settings(PackedImages({str(packed.folder)!r}), Path({str(tmp_path / "run")!r}), steps=30, log_every=1))
 """)
     process = subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
@@ -273,7 +263,7 @@ def test_a_kill_between_the_embedder_and_its_state(
     assert state
     assert (state["step"], embedder.trained_on and embedder.trained_on.step) == (0, 12)
     assert "step 12; test part of" in embed(embedder, packed, packed.test).protocol["embeddings of"]
-    assert learned(resume(tmp_path / "run", progress=False)) == learned(whole)
+    assert learned(train(config, progress=False)) == learned(whole)
 
 
 def test_from_a_thread_that_hears_no_signals(packed: PackedImages, tmp_path: Path) -> None:
@@ -304,36 +294,12 @@ def test_gradient_caching_trains_the_same(packed: PackedImages, tmp_path: Path) 
         torch.testing.assert_close(weights[1][name], tensor, rtol=1e-4, atol=1e-6)
 
 
-def test_a_frozen_trunk_is_read_once(packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    centre = PackedImages.centre_crops
-    for name in ("centre_crops", "random_crops"):
-        real = getattr(PackedImages, name)
-
-        def crops(self: PackedImages, rows: Any, *more: Any, real: Callable[..., Any] = real, **named: Any) -> Any:
-            seen.extend(rows)
-            return real(self, rows, *more, **named)
-
-        monkeypatch.setattr(PackedImages, name, crops)
-    one = run(packed, tmp_path / "run", freeze="trunk", feature_crops=2, steps=50, checkpoint_minutes=0)
-    images = sorted([*packed.train, *packed.validation])
-    assert sorted(seen) == sorted(images * 2)
-    features = np.load(one.folder / FEATURES)
-    assert features.shape == (len(images), 2, 128)
-    trunk = one.embedder().trunk.state_dict()
-    again = run(packed, tmp_path / "again", freeze="trunk", steps=1).embedder().trunk.state_dict()
-    assert all(torch.equal(trunk[name], again[name]) for name in trunk)
-    pixels = torch.from_numpy(centre(packed, packed.train[:3], 28))
-    with torch.no_grad():
-        torch.testing.assert_close(torch.from_numpy(features[:3, 0]), one.embedder().features(pixels), rtol=1e-4, atol=1e-4)
-
-
-def test_frozen_stages_and_multipliers(packed: PackedImages, tmp_path: Path) -> None:
+def test_frozen_stages(packed: PackedImages, tmp_path: Path) -> None:
     start = run(packed, tmp_path / "start", steps=1, lr=0.0, validate_every=0).embedder().state_dict()
-    one = run(packed, tmp_path / "run", steps=4, freeze=2, validate_every=0, head_bias_lr=0.0).embedder().state_dict()
+    one = run(packed, tmp_path / "run", steps=4, freeze=2, validate_every=0).embedder().state_dict()
     same = {name for name in start if torch.equal(start[name], one[name])}
     frozen = {name for name in start if name.startswith(("trunk.layers.stem.", "trunk.layers.stage1."))}
-    assert same == frozen | {"linear.bias"}
+    assert same == frozen
 
 
 def test_validation_classes_of_its_own(packed: PackedImages, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -348,13 +314,12 @@ def test_validation_classes_of_its_own(packed: PackedImages, tmp_path: Path, cap
     assert two.recall_at_1 is not None
     said = capfd.readouterr().err
     assert "Recall@1 " in said
-    assert "on 24 images of held-out training classes" in said
+    assert "on 24 images of validation classes" in said
     assert "step 4 of 4: loss " in said
-    assert "of pairs active, distances " in said
 
 
 def test_collapse_is_said_once(packed: PackedImages, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    one = run(packed, tmp_path / "run", head_scale=1e-3, lr=1e-7)
+    one = run(packed, tmp_path / "run", head={"name": "orthogonal", "scale": 1e-3}, lr=1e-7)
     said = capfd.readouterr().err
     assert said.count("warning: the embedding has collapsed at step 1: images of different classes are 0.00") == 1
     assert said.count("warning") == 1
@@ -367,7 +332,7 @@ def test_collapse_is_said_once(packed: PackedImages, tmp_path: Path, capfd: pyte
 def test_what_is_not_finite_stops_the_run(loss: str, packed: PackedImages, tmp_path: Path) -> None:
     config = settings(packed, tmp_path / "run", loss=loss, lr=1e25, optimizer="sgd", schedule="constant", validate_every=0)
     with pytest.raises(
-        ValueError, match=r"step \d+: .*the first image is '.*png'; the state of step 0 is kept\. Begin "
+        ValueError, match=r"step \d+: .*the first image is '.*png'; the state of step 0 is kept"
     ) as caught:
         train(config, progress=False)
     assert "\n" not in str(caught.value)
@@ -380,7 +345,7 @@ def test_what_is_not_finite_stops_the_run(loss: str, packed: PackedImages, tmp_p
     assert state is not None
     assert all(tensor.isfinite().all() for tensor in state[0].values())
     with pytest.raises(ValueError, match=rf"step {step}: "):  # the same batch, from the state before
-        resume(tmp_path / "run", progress=False)
+        train(config, progress=False)
 
 
 def test_a_full_disk_keeps_the_last_state(packed: PackedImages, tmp_path: Path) -> None:
@@ -391,46 +356,46 @@ def test_a_full_disk_keeps_the_last_state(packed: PackedImages, tmp_path: Path) 
     size = (whole.folder / EMBEDDER).stat().st_size
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(1.5 * size), limits[1]))  # room for weights, not for an optimizer
-        with pytest.raises(OSError, match=r"the disk of .*run is full, the state of step 0 is kept\. Make room and go on with"):
+        with pytest.raises(OSError, match=r"the disk of .*run is full, the state of step 0 is kept"):
             train(config, progress=False)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(out.glob("*.tmp"))
     with safe_open(out / STATE, "pt") as state:
         assert json.loads(state.metadata()["liftedstruct"])["step"] == 0
-    assert learned(resume(out, progress=False)) == learned(whole)
+    assert learned(train(config, progress=False)) == learned(whole)
 
 
-def test_a_run_is_begun_gone_on_with_or_found(
+def test_a_run_is_started_resumed_or_found(
     packed: PackedImages, tmp_path: Path, interrupt: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     whole = run(packed, tmp_path / "whole")
     config = settings(packed, tmp_path / "run")
     interrupt(tmp_path / "run/log.jsonl", 4)
     with pytest.raises(KeyboardInterrupt):
-        train_or_resume(config, progress=False)
-    finished = train_or_resume(config, progress=False)
+        train(config, progress=False)
+    finished = train(config, progress=False)
     assert learned(finished) == learned(whole)
     before = (finished.folder / EMBEDDER).stat().st_mtime_ns
     assert (
-        train_or_resume(replace(config, log_every=5, threads=2), progress=False) == finished
+        train(replace(config, log_every=5, threads=2), progress=False) == finished
     )  # what does not matter may change
     assert (finished.folder / EMBEDDER).stat().st_mtime_ns == before
     with pytest.raises(
         ValueError, match=r"run must hold a run of these settings, its lr is 0\.001 and not 0\.5\. Choose another"
     ):
-        train_or_resume(replace(config, lr=0.5))
+        train(replace(config, lr=0.5))
     with pytest.raises(ValueError, match=r"its weights is None and not random\."):
-        train_or_resume(replace(config, weights="random"))
+        train(replace(config, weights="random"))
     other = products(tmp_path / "other", classes=12)
     with pytest.raises(ValueError, match=r"must be as it was when the run began, its checksum was"):
-        train_or_resume(replace(config, data=str(other.folder)))
+        train(replace(config, data=str(other.folder)))
 
 
 def test_nothing_is_overwritten(packed: PackedImages, tmp_path: Path) -> None:
     one = run(packed, tmp_path / "run", steps=3)
     before = {file.name: file.read_bytes() for file in one.folder.iterdir()}
-    with pytest.raises(ValueError, match=r"run must be empty to begin a run, it holds one at step 3\. Go on with it, --resume"):
+    with pytest.raises(ValueError, match=r"run must hold a run of these settings, its dim is 16 and not 8"):
         run(packed, tmp_path / "run", steps=3, dim=8)
     assert before == {file.name: file.read_bytes() for file in one.folder.iterdir()}
     (tmp_path / "full").mkdir()
@@ -449,51 +414,50 @@ def test_killed_before_its_first_state(packed: PackedImages, tmp_path: Path) -> 
     (one.folder / STATE).unlink()
     before = learned(one)
     (one.folder / EMBEDDER).unlink()
-    assert learned(resume(one.folder, progress=False)) == before
+    assert learned(run(packed, tmp_path / "run")) == before
 
 
 def test_one_training_at_a_time(packed: PackedImages, tmp_path: Path) -> None:
-    one = run(packed, tmp_path / "run", steps=2)
+    run(packed, tmp_path / "run", steps=2)
+    (tmp_path / "run" / EMBEDDER).unlink()
     message = r"run must have one training at a time, it is in use by process \d+\. Wait for it"
     with RunFolder(tmp_path / "run").locked(), pytest.raises(ValueError, match=message):
-        resume(one.folder)
+        run(packed, tmp_path / "run", steps=2)
 
 
 def test_data_that_changed(packed: PackedImages, tmp_path: Path) -> None:
-    one = run(packed, tmp_path / "run", steps=2)
+    run(packed, tmp_path / "run", steps=2)
     other = products(tmp_path / "other", images=5)
     with pytest.raises(
         ValueError, match=r"other must be as it was when the run began, its checksum was \w{12} and is \w{12}\."
     ):
-        resume(one.folder, data=other.folder)
-    copied = shutil.copytree(packed.folder, tmp_path / "copied")
-    assert resume(one.folder, data=copied, progress=False).steps == 2
+        run(other, tmp_path / "run", steps=2)
+    copied = PackedImages(shutil.copytree(packed.folder, tmp_path / "copied"))
+    assert run(copied, tmp_path / "run", steps=2).steps == 2
 
 
 def test_another_torch_is_said(packed: PackedImages, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     one = run(packed, tmp_path / "run", steps=2)
     record = json.loads((one.folder / RECORD).read_text())
     (one.folder / RECORD).write_text(json.dumps(record | {"torch": "1.0"}))
-    resume(one.folder, progress=False)
+    run(packed, tmp_path / "run", steps=2)
     assert "warning: torch was 1.0 when the run began and is 2." in capfd.readouterr().err
 
 
 def test_broken_files_of_a_run(packed: PackedImages, tmp_path: Path) -> None:
     one = run(packed, tmp_path / "run", steps=2)
     (one.folder / STATE).write_bytes(b"nonsense")
-    with pytest.raises(ValueError, match=r"state\.safetensors must be as train left it, got: .*\. Begin another run"):
-        resume(one.folder)
-    (one.folder / RECORD).write_text("{}")
-    with pytest.raises(ValueError, match=r"state\.json must be of version 1, got None"):
-        resume(one.folder)
+    with pytest.raises(ValueError, match=r"state\.safetensors must be as train left it, got: "):
+        run(packed, tmp_path / "run", steps=2)
+    (one.folder / RECORD).write_text('{"version": 1}')
+    with pytest.raises(ValueError, match=r"run must be a run of format 2, it is of format 1") as caught:
+        run(packed, tmp_path / "run", steps=2)
+    assert "\n" not in str(caught.value)
     (one.folder / RECORD).unlink()
     with pytest.raises(ValueError, match=r"state\.json must be as train left it, got: "):
-        resume(one.folder)
-    with pytest.raises(
-        ValueError, match=r"nowhere must be the folder of a run, it has no config\.yaml\. Begin one with lifteds"
-    ):
-        resume(tmp_path / "nowhere")
-    assert not (tmp_path / "nowhere").exists()
+        run(packed, tmp_path / "run", steps=2)
+    with pytest.raises(ValueError, match=r"nowhere must be the folder of a run, it has no config\.yaml"):
+        RunFolder(tmp_path / "nowhere").config()
 
 
 def few(tmp_path: Path, classes: int, images: int) -> PackedImages:
@@ -506,13 +470,6 @@ def few(tmp_path: Path, classes: int, images: int) -> PackedImages:
     ("classes", "images", "changes", "message"),
     [
         (4, 1, {"batch_size": 4}, r"a batch needs a class with at least two images, got 4 classes of one image each"),
-        (2, 3, {"batch_size": 16}, r"batch_size must be at most the number of training images, 6, got 16\. Lower it"),
-        (
-            3,
-            3,
-            {"batch_size": 8},
-            r"batch_size must be at most 6, 2 images of each of the 3 training classes that have two, got 8",
-        ),
         (4, 3, {"crop": 4}, r"small must have images of at least 8 x 8 pixels, got 4 x 4\. Use larger crops"),
         (4, 3, {"dim": 0, "freeze": 4}, r"something must be left to train, got freeze 4 with dim 0\. Lower it, or pass a dim"),
         (
@@ -521,13 +478,14 @@ def few(tmp_path: Path, classes: int, images: int) -> PackedImages:
             {"trunk": "googlenet", "crop": 32},
             r"googlenet must be given a file of weights, none come with it\. Pass weigh",
         ),
-        (3, 3, {"batch_size": 5}, r"batch_size must be a multiple of images, 2, got 5\. Pass 4"),
-        (4, 3, {"batch_size": 7, "loss": "triplet"}, r"batch_size must be a multiple of 3 .*, got 7\. Pass 9"),
+        (3, 3, {"batch_size": 3}, r"batch_size"),
+        (4, 3, {"sampler": {"samples_per_clas": 2}}, r"'samples_per_clas'\. Did you mean 'samples_per_class'\?"),
+        (4, 3, {"sampler": "balancd"}, r"sampler must be one of .*, got 'balancd'\. Did you mean 'balanced'\?"),
         (
             2,
             3,
             {"batch_size": 4, "validation": 0.5},
-            r"validation must have three training classes or more to take from, got 2",
+            r"got 2",
         ),
         (4, 3, {"trunk": "smal"}, r"trunk must be one of .*, got 'smal'\. Did you mean 'small'\?"),
         (4, 3, {"crop": 40}, r"crop must be at most the size of the prepared images, 32, got 40\. Pass a smaller crop"),
@@ -555,8 +513,12 @@ def test_bad_input(classes: int, images: int, changes: dict[str, Any], message: 
 
 @pytest.mark.parametrize("loss", ["lifted_struct", "contrastive", "triplet"])
 def test_a_batch_fits_what_there_is(loss: str, tmp_path: Path) -> None:
-    one = run(few(tmp_path, 5, 3), tmp_path / "run", batch_size=None, loss=loss, steps=1)
-    assert one.config.batch_size == {"lifted_struct": 10, "contrastive": 12, "triplet": 15}[loss]
+    rows: dict[str, dict[str, Any]] = {
+        "lifted_struct": {},
+        "contrastive": {"loss": {"name": "contrastive", "pairs": "rows"}, "sampler": "pairs"},
+        "triplet": {"loss": {"name": "triplet", "triplets": "rows"}, "sampler": "triplets"},
+    }
+    assert run(few(tmp_path, 5, 3), tmp_path / "run", batch_size=64, steps=1, **rows[loss]).steps == 1
 
 
 def test_an_update_that_overflows_replaces_nothing(packed: PackedImages, tmp_path: Path) -> None:
@@ -568,7 +530,7 @@ def test_an_update_that_overflows_replaces_nothing(packed: PackedImages, tmp_pat
     with pytest.raises(
         ValueError, match=r"step 1: the embeddings must stay finite, .*first image is '.*png'; the state of step 0"
     ):
-        run(packed, tmp_path / "mined", optimizer="sgd", lr=1e36, batches="mined", refresh_every=1, validate_every=0)
+        run(packed, tmp_path / "mined", optimizer="sgd", lr=1e36, sampler={"name": "hard_negatives", "refresh_every": 1}, validate_every=0)
     lines = [json.loads(line) for line in (tmp_path / "mined" / LOG).read_text().splitlines()]
     assert len(lines[-1]["images"]) == 16
 
@@ -597,14 +559,15 @@ def test_bfloat16_on_a_cpu(packed: PackedImages, tmp_path: Path) -> None:
 @pytest.mark.parametrize("temperature", [1.0, 0.25])
 def test_temperature_is_in_front_of_the_loss(temperature: float, packed: PackedImages, tmp_path: Path) -> None:
     """The first step by hand: a rate of 0 leaves the embedder that it was taken at."""
-    views: dict[str, Any] = {"train_crop": 24, "least_area": 0.5, "colour": 0.1, "pool": "max"}
-    one = run(packed, tmp_path / "run", steps=1, lr=0.0, validate_every=0, temperature=temperature, **views)
-    rows = packed.train[make_batches(one.config, packed.labels[packed.train]).batch(0)]
+    augmentation = {"name": "random_resized_crop", "min_crop_scale": 0.5, "color_jitter": 0.1}
+    views: dict[str, Any] = {"train_crop": 24, "augmentation": augmentation, "pool": "max"}
+    one = run(packed, tmp_path / "run", steps=1, lr=0.0, validate_every=0, loss={"temperature": temperature}, **views)
+    rows = packed.train[one.config.sampler.make(packed.labels[packed.train], 16, seed=0).batch(0)]
     embedder, labels = one.embedder().requires_grad_(True), torch.from_numpy(packed.labels[rows])
-    crops = Pixels(one.config, embedder, packed).inputs(rows, 0)
+    crops = one.config.augmentation.make(packed, rows, 24, np.random.default_rng([0, 0, CROPS]))
     assert crops.shape == (16, 24, 24, 3)
-    X = embedder(crops) / temperature
-    J = lifted_struct_loss(X, labels, 1.0)
+    X = embedder(crops)
+    J = lifted_struct_loss(X / temperature, labels, 1.0)
     J.backward()
     norm = torch.stack([p.grad.square().sum() for p in embedder.parameters() if p.grad is not None]).sum().sqrt()
     first = one.log()[0]
@@ -625,7 +588,7 @@ def test_the_average_of_the_weights_is_what_is_kept(
         save_state(self, tensors, state)
 
     monkeypatch.setattr(RunFolder, "save_state", save)
-    one = run(packed, tmp_path / "run", average=0.5, lr=5e-3, schedule="constant", checkpoint_minutes=0)
+    one = run(packed, tmp_path / "run", ema_decay=0.5, lr=5e-3, schedule="constant", checkpoint_minutes=0)
     assert len(states) == 13
     embedder = one.embedder()
     for name, learnt in embedder.state_dict().items():
@@ -633,34 +596,34 @@ def test_the_average_of_the_weights_is_what_is_kept(
         for step, state in enumerate(states):
             share = min(0.5, step / (step + 10))  # 0, 1/11, 2/12, ..., 10/20, 0.5: what it began with is soon forgotten
             mean = share * mean + (1 - share) * state["embedder." + name].double()
-            torch.testing.assert_close(state["average." + name].double(), mean, rtol=1e-4, atol=1e-6)
-        assert torch.equal(learnt, states[one.best_step]["average." + name])
+            torch.testing.assert_close(state["ema." + name].double(), mean, rtol=1e-4, atol=1e-6)
+        assert torch.equal(learnt, states[one.best_step]["ema." + name])
     for line in (line for line in one.log() if "recall_at_1" in line):  # and it is what is measured
-        embedder.load_state_dict({name: states[line["step"]]["average." + name] for name in embedder.state_dict()})
+        embedder.load_state_dict({name: states[line["step"]]["ema." + name] for name in embedder.state_dict()})
         X = embed(embedder, packed, packed.validation).embeddings
         assert recall_at_k(X, packed.labels[packed.validation], (1,))[1] == line["recall_at_1"]
-    last = run(packed, tmp_path / "last", average=0.5, steps=2, validate_every=0).embedder()
+    last = run(packed, tmp_path / "last", ema_decay=0.5, steps=2, validate_every=0).embedder()
     assert last.trunk.weights == "trained from random weights"
     assert isinstance(last.linear, torch.nn.Linear)
     assert torch.equal(last.linear.weight, states[-1]["average.linear.weight"])
     assert not torch.equal(last.linear.weight, states[-1]["embedder.linear.weight"])
 
 
-@pytest.mark.parametrize("average", [0.0, 0.5])
-def test_a_share_of_the_start_is_in_what_is_kept(average: float, packed: PackedImages, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"lr": 5e-3, "average": average, "validate_every": 4}
+@pytest.mark.parametrize("ema_decay", [0.0, 0.5])
+def test_a_share_of_the_start_is_in_what_is_kept(ema_decay: float, packed: PackedImages, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"lr": 5e-3, "ema_decay": ema_decay, "validate_every": 4}
     start = run(packed, tmp_path / "start", **settings | {"lr": 0.0, "steps": 4}).embedder().state_dict()
-    one = run(packed, tmp_path / "run", start_share=0.4, **settings)
+    one = run(packed, tmp_path / "run", pretrained_mix=0.4, **settings)
     state = RunFolder(one.folder).load_state()
     assert state is not None
-    trained = "average." if average else "embedder."
-    one = run(packed, tmp_path / "last", start_share=0.4, **settings | {"validate_every": 0})
+    trained = "ema." if ema_decay else "embedder."
+    one = run(packed, tmp_path / "last", pretrained_mix=0.4, **settings | {"validate_every": 0})
     moved = 0
     for name, kept in one.embedder().state_dict().items():
         torch.testing.assert_close(kept, 0.4 * start[name] + 0.6 * state[0][trained + name])
         moved += not torch.equal(kept, start[name])
     assert moved > 10
-    measured = run(packed, tmp_path / "measured", start_share=0.4, **settings)
+    measured = run(packed, tmp_path / "measured", pretrained_mix=0.4, **settings)
     X = embed(measured.embedder(), packed, packed.validation)
     assert recall_at_k(X.embeddings, X.labels, (1,))[1] == measured.recall_at_1
 
@@ -697,55 +660,13 @@ def test_what_is_trained_wider_is_kept_narrow(freeze: int | str, normalize: bool
     np.testing.assert_allclose(ours, theirs * np.sign((ours * theirs).sum(axis=0)), atol=1e-4 * np.abs(theirs).max())
 
 
-def test_one_training_for_all_sizes(packed: PackedImages, tmp_path: Path) -> None:
-    both: dict[str, Any] = {"train_dim": 24, "validate_every": 0, "log_every": 1}
-    wide = run(packed, tmp_path / "wide", dim=24, **both)
-    expected = run(packed, tmp_path / "expected", dim=5, **both)
-    config = replace(expected.config, out=str(tmp_path / "narrow"))
-    narrow = train_or_resume(config, others=[wide.folder], progress=False)
-    assert learned(narrow) == learned(expected)
-    assert narrow.log() == wide.log()  # to the images per second: nothing was trained
-    assert (narrow.steps, narrow.best_step, narrow.config) == (expected.steps, expected.best_step, config)
-    written = (narrow.folder / EMBEDDER).stat().st_mtime_ns
-    assert learned(train_or_resume(config, others=[wide.folder])) == learned(expected)
-    assert (narrow.folder / EMBEDDER).stat().st_mtime_ns == written
-    (narrow.folder / EMBEDDER).unlink()  # comes back from the state
-    assert learned(train_or_resume(config, progress=False)) == learned(expected)
-    # what is not the same training is trained
-    for changes in ({"lr": 5e-3}, {"train_dim": None}, {"train_dim": 12}, {"validate_every": 4}, {"seed": 1}):
-        out = tmp_path / "-".join(changes) / str(*changes.values())
-        one = train_or_resume(replace(config, out=str(out), **changes), others=[wide.folder], progress=False)
-        assert one.log()[-1] != wide.log()[-1]
-    wanted: dict[str, Any] = {
-        "batches": None,
-        "crop": None,
-        "train_crop": None,
-        "batch_size": None,
-    }  # as the loss, the data and the trunk have it
-    assert trained_alike(replace(config, **wanted), wide.config)
-    changed: tuple[dict[str, Any], ...] = ({"batches": "pairs"}, {"train_crop": 20})
-    for given in changed:
-        assert not trained_alike(replace(config, **wanted), replace(wide.config, **given))
-    other = products(tmp_path / "other", classes=20)  # of the same settings, on other data
-    assert train_or_resume(
-        replace(config, data=str(other.folder), out=str(tmp_path / "else")), others=[wide.folder], progress=False
-    )
-    assert RunFolder(tmp_path / "else").record()["checksum"] == other.checksum
-    interrupted = tmp_path / "interrupted"
-    shutil.copytree(wide.folder, interrupted)
-    (interrupted / STATE).unlink()
-    again = train_or_resume(replace(config, out=str(tmp_path / "again")), others=[interrupted], progress=False)
-    assert learned(again) == learned(expected)
-    assert again.log() != wide.log()
-
-
 def test_an_embedder_that_was_removed_comes_back(packed: PackedImages, tmp_path: Path) -> None:
     """Of a run that asked held-out classes the last one, since no other is there."""
     for every in (0, 4):
         one = run(packed, tmp_path / f"every {every}", validate_every=every, lr=5e-3)
         last = run(packed, tmp_path / f"last of {every}", validate_every=0, lr=5e-3)
         (one.folder / EMBEDDER).unlink()
-        back = resume(one.folder, progress=False)
+        back = run(packed, tmp_path / f"every {every}", validate_every=every, lr=5e-3)
         weights = [each.embedder().state_dict() for each in (back, last)]  # the records differ: one has asked held-out classes
         assert all(weights[0][name].equal(tensor) for name, tensor in weights[1].items())
         assert back.best_step == one.steps
@@ -760,10 +681,11 @@ def test_a_trained_trunk_says_so(packed: PackedImages, tmp_path: Path) -> None:
 
 def test_images_that_could_not_be_read_then(packed: PackedImages, tmp_path: Path) -> None:
     one = run(packed, tmp_path / "run", steps=2)
+    (one.folder / EMBEDDER).unlink()
     record = json.loads((one.folder / RECORD).read_text())
     (one.folder / RECORD).write_text(json.dumps(record | {"images": record["images"] - 1}))
-    with pytest.raises(ValueError, match=r"must be as it was when the run began, with 53 images to train on .* it has 54 and "):
-        resume(one.folder)
+    with pytest.raises(ValueError, match=r"must be as it was when the run began, with 53 training .* it has 54 and "):
+        run(packed, tmp_path / "run", steps=2)
 
 
 def test_weights_of_another_trunk(packed: PackedImages, tmp_path: Path) -> None:
@@ -777,10 +699,9 @@ def test_weights_of_another_trunk(packed: PackedImages, tmp_path: Path) -> None:
 def test_one_class(tmp_path: Path) -> None:
     image_set = replace(product_images(2, 6, 32), test_classes=np.array([1]))
     packed = prepare(image_set, tmp_path / "one", size=32, progress=False)
-    with pytest.raises(ValueError, match=r"classes must be at most the number of classes with two images or more, 1 here"):
-        run(packed, tmp_path / "run", batch_size=4)
-    with pytest.raises(ValueError, match=r"a batch needs images of at least two classes, got one class"):
-        run(packed, tmp_path / "run", batch_size=4, batches="pairs")
+    for sampler in ("balanced", "hard_negatives", "pairs", "triplets"):
+        with pytest.raises(ValueError, match=r"two classes"):
+            run(packed, tmp_path / "run", batch_size=4, sampler=sampler)
     assert not (tmp_path / "run").exists()
 
 

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from liftedstruct.data.products import write_products
-from liftedstruct.recipes.plan import carry_out, check_tools, number_of_steps
-from liftedstruct.recipes.prepared import PREPARED, consult, prepare_in
+from liftedstruct.recipes.plan import check_requirements, configure, count_steps, run_plan
+from liftedstruct.recipes.prepared import PREPARED, check_data, prepare_in
 from liftedstruct.recipes.reproduction import LOSSES_OF_THE_PAPER, SIZES_OF_THE_PAPER
 from liftedstruct.recipes.steps import Steps
 from liftedstruct.runtime.checks import check_count
-from liftedstruct.training import load_config
 from liftedstruct.trunks import DEFAULT_TRUNK
 
 __all__ = ["FULL", "SHORT", "Scale", "demo"]
@@ -46,12 +45,12 @@ def demo(out: str | Path, *, seed: int = 0, scale: Scale = SHORT) -> str:
     """
     folder = Path(out) / f"{scale.name}-seed-{check_count('seed', seed, 0)}"
     configs = [
-        load_config(
-            preset="quick",
+        configure(
+            "quick",
+            loss,
             data=str(folder / PREPARED),
             out=str(folder / f"{loss}-{dim}"),
             trunk=scale.trunk,
-            loss=loss,
             dim=dim,
             steps=scale.steps,
             batch_size=scale.batch,
@@ -62,12 +61,12 @@ def demo(out: str | Path, *, seed: int = 0, scale: Scale = SHORT) -> str:
         for dim in scale.sizes
         for loss in LOSSES_OF_THE_PAPER
     ]
-    check_tools(configs[0], PIXELS)
-    steps = Steps(number_of_steps(configs) + 3)
+    check_requirements(configs[0], PIXELS)
+    steps = Steps(count_steps(configs) + 3)
     with steps.step(f"render pictures of {scale.products:,} products"):
         image_set = write_products(folder / "photos", classes=scale.products, size=PIXELS, seed=seed)
     with steps.step(f"prepare {len(image_set):,} pictures"):
         packed = prepare_in(folder, image_set, size=PIXELS)
-    with steps.step("have the doctor look at them"):
-        consult(image_set, packed, folder, anyway=True)  # of very many products two may look alike
-    return carry_out(configs, packed, folder, steps)
+    with steps.step("check them"):
+        check_data(image_set, packed, folder, force=True)  # of very many products two may look alike
+    return run_plan(configs, packed, folder, steps)

@@ -27,12 +27,13 @@ def measure_pace(config: TrainConfig) -> Pace:
     """Send noise through the network, forward and back; loss and optimizer, some hundredths of a step, are left out."""
     device = find_device(config.device)
     with prepared(device, config.threads or find_threads()):
-        embedder = Embedder(
-            starting_trunk(config), config.train_dim or config.dim, config.dropout, config.normalize, config.crop
-        )
-        freeze(embedder.to(device), config.freeze)
-        training_mode(embedder, config.batch_norm == "frozen")
-        sides = config.train_crop or embedder.crop, embedder.crop
+        trunk = starting_trunk(config)
+        crop = config.crop or trunk.suggested["crop"]
+        embedder = Embedder(trunk, config.dim, config.dropout, config.normalize, crop)
+        freeze(embedder.to(device), trunk.suggested["freeze"] if config.freeze is None else config.freeze)
+        training_mode(embedder, config.freeze_batch_norm)
+        train_crop = config.train_crop or (crop if config.crop else trunk.suggested.get("train_crop", crop))
+        sides = train_crop, crop
         shown, noise = (torch.randint(256, (IMAGES, side, side, 3), dtype=torch.uint8) for side in sides)
 
         def step() -> None:
@@ -41,10 +42,10 @@ def measure_pace(config: TrainConfig) -> Pace:
             embeddings.sum().backward()
 
         @torch.inference_mode()
-        def look() -> None:
+        def forward() -> None:
             embedder(noise)
 
-        return Pace(_rate(step, device), _rate(look, device))
+        return Pace(_rate(step, device), _rate(forward, device))
 
 
 def _rate(work: Callable[[], None], device: torch.device) -> float:

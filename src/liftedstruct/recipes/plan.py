@@ -1,13 +1,12 @@
-"""One training after the other, each embedded and measured on the test classes, then a page of all; nothing is done twice."""
+"""Train, embed and evaluate several runs one after the other, then write a report of all; nothing is done twice."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from liftedstruct import __version__
-from liftedstruct.data import PackedImages
-from liftedstruct.data.packed_files import EDGE, SIZE
+from liftedstruct.data import EDGE, SIZE, PackedImages
 from liftedstruct.embedder import EMBEDDINGS, SHA, Embedder, Embeddings, embed
 from liftedstruct.evaluation import Scores
 from liftedstruct.figures.curves import NAMES
@@ -20,17 +19,39 @@ from liftedstruct.report.run_results import Run, read_runs
 from liftedstruct.runtime.atomic import write_json
 from liftedstruct.runtime.extras import require
 from liftedstruct.runtime.progress import say
-from liftedstruct.training import TrainConfig, check_run, starting_trunk, train_or_resume
-from liftedstruct.training.machine import find_device
+from liftedstruct.training import TrainConfig, check_run, find_device, load_config, starting_trunk, train
 
-__all__ = ["REPORT", "UNTRAINED", "carry_out", "check_tools", "describe_run", "number_of_steps"]
+__all__ = ["REPORT", "UNTRAINED", "check_requirements", "configure", "count_steps", "describe_run", "run_plan"]
 
-REPORT, SHOWN = "report.html", "report.json"  # the page, and what it shows
-MANY = 5_000  # images from which on it takes so long to measure them that it is said how far it is
-UNTRAINED = "pool5.npz"  # the pooled features of a trunk that was not trained on this, as the paper calls them
+REPORT, SHOWN = "report.html", "report.json"  # the report, and what it shows
+MANY = 5_000  # images from which on evaluation shows its progress
+UNTRAINED = "pool5.npz"  # pooled features of the untrained trunk, by the paper's name
+
+# The paper's baselines, with rows laid out as in its equations. M: margins by five trials each on rendered products for quick,
+# benchmarks/results/trials.txt, and by four trials of contrastive and five of triplet on held-out classes of CUB-200-2011 for
+# the default recipe, benchmarks/results/recipe.txt; P: the paper. Triplets have 63 images: their steps see as many images.
+PAIRS: dict[str, Any] = {"loss": {"name": "contrastive", "pairs": "rows"}, "sampler": "pairs"}
+TRIPLETS: dict[str, Any] = {"loss": {"name": "triplet", "margin": 0.5, "triplets": "rows"}, "sampler": "triplets"}
+BASELINES: dict[str | None, dict[str, dict[str, Any]]] = {
+    None: {
+        "contrastive": {**PAIRS, "lr": 4e-5},  # M
+        "triplet": {**TRIPLETS, "loss": {**TRIPLETS["loss"], "triplets": "rows-semi-hard"}, "steps": 406},  # M
+    },
+    "quick": {"contrastive": PAIRS, "triplet": {**TRIPLETS, "steps": 325}},  # M
+    "paper": {
+        "contrastive": PAIRS,  # P
+        "triplet": {**TRIPLETS, "loss": {**TRIPLETS["loss"], "margin": 1.0}, "batch_size": 120},  # P
+    },
+}
 
 
-def check_tools(config: TrainConfig, size: int | None = None) -> int:
+def configure(preset: str | None, loss: str, **settings: Any) -> TrainConfig:
+    """The settings of a run of a comparison: the preset, what trials found for this loss, then what is given."""
+    tried = BASELINES.get(preset, {}).get(loss, {"loss": loss})
+    return load_config(preset=preset, **{**tried, **{name: value for name, value in settings.items() if value is not None}})
+
+
+def check_requirements(config: TrainConfig, size: int | None = None) -> int:
     """Raise before any work if what the end of it needs is not installed, or the crops do not fit into images of that size.
 
     Returns the size; where none is given, one that suits the crops.
@@ -48,12 +69,12 @@ def check_tools(config: TrainConfig, size: int | None = None) -> int:
     return size
 
 
-def number_of_steps(configs: Sequence[TrainConfig]) -> int:
-    """How many steps :func:`carry_out` has."""
+def count_steps(configs: Sequence[TrainConfig]) -> int:
+    """How many steps :func:`run_plan` has."""
     return len(configs) + 2
 
 
-def carry_out(
+def run_plan(
     configs: Sequence[TrainConfig],
     packed: PackedImages,
     folder: Path,
@@ -62,12 +83,12 @@ def carry_out(
     also: Sequence[Path] = (),
     published: Sequence[Published] | None = None,
 ) -> str:
-    """Measure the untrained trunk, then each training, and write a page of all; what came out, as a table and in words.
+    """Evaluate the untrained trunk, then each training, and write a report of all; the results as a table and in words.
 
     Args:
         configs: of the trainings, the most important last.
         packed: the data of all of them.
-        folder: for the embeddings of the untrained trunk and the page.
+        folder: for the embeddings of the untrained trunk and the report.
         steps: says which step it is.
         also: folders of finished runs to show beside these.
         published: what others report for this data, to show in the table.
@@ -76,14 +97,14 @@ def carry_out(
     for config in configs:
         check_run(config)
     folder.mkdir(parents=True, exist_ok=True)
-    with steps.step("measure the untrained trunk"):
+    with steps.step("evaluate the untrained trunk"):
         untrained = _measure_untrained(configs[0], packed, folder)
     runs = list(also)
     for config in configs:
         with steps.step(f"train {describe_run(config)}"):
-            runs.append(_measure_trained(config, packed, [*also, *(Path(each.out) for each in configs)]))
+            runs.append(_measure_trained(config, packed))
     paths = [*reversed(runs), untrained]
-    with steps.step("write the page"):
+    with steps.step("write the report"):
         found = read_runs(paths, progress=False)
         page = _write_page(paths, found, folder)
     return f"{summary(found, published)}\n\nMade in {steps.took}. Open {page.absolute()} in a browser."
@@ -92,7 +113,7 @@ def carry_out(
 def describe_run(config: TrainConfig) -> str:
     """What to call a training."""
     seed = f", seed {config.seed}" if config.seed else ""
-    return f"{NAMES.get(config.loss, config.loss)}, {config.dim} dimensions{seed}, {config.steps:,} steps"
+    return f"{NAMES.get(config.loss.name, config.loss.name)}, {config.dim} dimensions{seed}, {config.steps:,} steps"
 
 
 def _measure_untrained(config: TrainConfig, packed: PackedImages, folder: Path) -> Path:
@@ -103,11 +124,11 @@ def _measure_untrained(config: TrainConfig, packed: PackedImages, folder: Path) 
     return _measured(file)
 
 
-def _measure_trained(config: TrainConfig, packed: PackedImages, others: Sequence[Path]) -> Path:
-    """Train, embed and measure, as far as that is not done already, here or by another run; the folder of the run."""
-    run = train_or_resume(config, others=others)
+def _measure_trained(config: TrainConfig, packed: PackedImages) -> Path:
+    """Train, embed and evaluate, as far as that is not done already; the folder of the run."""
+    run = train(config)
     if run.recall_at_1 is not None and not run.best_step:
-        say("      no step was better on the held-out classes than the start, which is what was kept")
+        say("      no step was better on the validation classes than the start, which is what was kept")
     file, embedder = run.folder / EMBEDDINGS, run.embedder()
     if not _is_of(file, packed, embedder):
         embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True, out=file)
@@ -116,7 +137,8 @@ def _measure_trained(config: TrainConfig, packed: PackedImages, others: Sequence
 
 def _untrained(config: TrainConfig) -> Embedder:
     """Features as the trunk was trained to make them, and as the paper compares them: pooled by the average."""
-    return Embedder(starting_trunk(replace(config, pool="average")), 0, crop=config.crop)
+    trunk = starting_trunk(config)
+    return Embedder(trunk, 0, crop=config.crop or trunk.suggested["crop"])
 
 
 def _is_of(file: Path, packed: PackedImages, embedder: Embedder) -> bool:

@@ -1,4 +1,4 @@
-"""The data of an experiment: prepared once, and looked at by the doctor, who stops what would be in vain."""
+"""The data of a recipe: prepared once, and checked."""
 
 import json
 from pathlib import Path
@@ -9,9 +9,9 @@ from liftedstruct.data.checkup import examine
 from liftedstruct.runtime.atomic import write_json
 from liftedstruct.runtime.progress import say
 
-__all__ = ["PREPARED", "consult", "prepare_in", "read_kept"]
+__all__ = ["PREPARED", "check_data", "prepare_in", "read_kept"]
 
-KEPT, PREPARED = "doctor.json", "prepared"  # their names in the folder of an experiment
+KEPT, PREPARED = "check.json", "prepared"  # their names in the folder of an experiment
 
 
 def prepare_in(folder: Path, image_set: ImageSet, **settings: Any) -> PackedImages:
@@ -22,8 +22,8 @@ def prepare_in(folder: Path, image_set: ImageSet, **settings: Any) -> PackedImag
         raise ValueError(f"{error.what}. Choose another --out, or remove {folder}.") from error
 
 
-def consult(image_set: ImageSet, packed: PackedImages, folder: Path, anyway: bool = False) -> None:
-    """Say what the doctor finds; raise if that is serious, unless told to go on anyway.
+def check_data(image_set: ImageSet, packed: PackedImages, folder: Path, force: bool = False) -> None:
+    """Print what the check of a dataset finds; raise if that is serious, unless forced.
 
     What was found is kept in the folder, so that the same data is not looked at again.
     """
@@ -34,10 +34,10 @@ def consult(image_set: ImageSet, packed: PackedImages, folder: Path, anyway: boo
         found = {"checksum": packed.checksum, "serious": check_up.serious, "text": str(check_up)}
         write_json(folder / KEPT, found)
     say("\n".join(f"      {line}" for line in found["text"].splitlines() if line))
-    if found["serious"] and not anyway:
+    if found["serious"] and not force:
         raise ValueError(
-            f"{image_set.root} must be free of what the doctor calls serious, see above. Mend that, or leave those images out "
-            "by a list, which 'liftedstruct doctor' writes with --fix, or pass --anyway."
+            f"{image_set.root} must be free of serious issues, see above. Fix them, or leave those images out "
+            "by a list, which 'liftedstruct check' writes with --fix, or pass --force."
         )
 
 

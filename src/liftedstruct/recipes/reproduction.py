@@ -6,17 +6,15 @@ from typing import Any
 
 from liftedstruct.data import ImageSet, PackedImages, read_images
 from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS, Benchmark
-from liftedstruct.data.packed_files import META
 from liftedstruct.embedder import EMBEDDINGS
 from liftedstruct.figures.published import published_for
 from liftedstruct.recipes.pace import measure_pace
-from liftedstruct.recipes.plan import carry_out, check_tools, describe_run, number_of_steps
+from liftedstruct.recipes.plan import check_requirements, configure, count_steps, describe_run, run_plan
 from liftedstruct.recipes.prepared import PREPARED, prepare_in
 from liftedstruct.recipes.steps import Steps, duration
 from liftedstruct.runtime.checks import check_count, pick
 from liftedstruct.runtime.progress import say
-from liftedstruct.training import TrainConfig, check_run, load_config, trained_alike
-from liftedstruct.training.run_folder import CONFIG, RunFolder
+from liftedstruct.training import RunFolder, TrainConfig, check_run
 
 __all__ = ["BENCHMARKS", "LOSSES_OF_THE_PAPER", "SIZES_OF_THE_PAPER", "reproduce"]
 
@@ -35,7 +33,7 @@ def reproduce(
     data: str | Path,
     out: str | Path | None = None,
     *,
-    preset: str = "paper",
+    preset: str | None = "paper",
     losses: Sequence[str] = LOSSES_OF_THE_PAPER,
     sizes: Sequence[int] = SIZES_OF_THE_PAPER,
     seeds: Sequence[int] = (0,),
@@ -44,45 +42,45 @@ def reproduce(
     weights: str | Path | None = None,
     steps: int | None = None,
     crop: int | None = None,
-    anyway: bool = False,
+    force: bool = False,
     dry_run: bool = False,
 ) -> str:
-    """Train with every loss and size, measure, and write a page with published numbers beside ours; the table of it.
+    """Train with every loss and size, evaluate, and write a report with published results beside ours; a table of the results.
 
     Everything that can be wrong is checked before the first training. What is done already is skipped, and a training that
-    was stopped is gone on with.
+    was stopped resumes.
 
     Args:
         name: of the data set, one of ``BENCHMARKS``.
         data: where it is, as downloaded, or prepared already.
         out: folder for all of it, made if absent; by default ``reproduce-NAME-PRESET``.
-        preset: settings of every training.
+        preset: differences from the default recipe; None for the recipe itself.
         losses: what to train with.
-        sizes: numbers in an embedding.
+        sizes: dimensions of the embedding.
         seeds: a training for each.
-        only: train only these runs of the plan, such as ``triplet-64``; the page shows all that are done.
+        only: train only these runs of the plan, such as ``triplet-64``; the report shows all that are done.
         trunk: network below the last layer, if not the preset's.
         weights: file with the trunk's weights.
         steps: training steps of every run, if not those of the preset.
         crop: side of what the network is shown, if not the preset's.
-        anyway: go on if the data is not whole.
+        force: go on if the data is not whole.
         dry_run: return the plan with an estimate of its time, and do nothing.
 
     """
     benchmark = pick(BENCHMARKS, name, "the data set")
-    data, folder = Path(data), Path(f"reproduce-{name}-{preset}" if out is None else out)
+    data, folder = Path(data), Path(f"reproduce-{name}-{preset or 'default'}" if out is None else out)
     ready = (data / META).is_file()
     settings = PAPER_ON.get(name, {}) if preset == "paper" else {}
     given = {"trunk": trunk, "weights": weights, "steps": steps, "crop": crop}
     settings = settings | {key: value for key, value in given.items() if value is not None}
     plan = {
-        _run_name(loss, size, seed): load_config(
-            preset=preset,
+        _run_name(loss, size, seed): configure(
+            preset,
+            loss,
             data=str(data if ready else folder / PREPARED),
             out=str(folder / _run_name(loss, size, seed)),
             **{
                 **settings,
-                "loss": loss,
                 "dim": check_count("sizes", size),
                 "seed": check_count("seeds", seed, 0),
                 "validate_every": 0,
@@ -94,31 +92,31 @@ def reproduce(
     }
     first = next(iter(plan.values()))
     chosen = plan if only is None else {run: pick(plan, run, "a run of the plan") for run in only}
-    size, fit = check_tools(first), FITS_OF.get(name, "resize")
+    size, fit = check_requirements(first), FITS_OF.get(name, "resize")
     if ready:
         packed = PackedImages(data)
-        _check_whole(benchmark, packed, data, anyway)
-        _check_prepared(packed, size, fit, anyway)
-        check_tools(first, packed.size)
+        _check_whole(benchmark, packed, data, force)
+        _check_prepared(packed, size, fit, force)
+        check_requirements(first, packed.size)
     else:
         image_set = read_images(data, name)
         for warning in image_set.warnings:
             say(f"warning: {warning}")
-        _check_whole(benchmark, image_set, data, anyway)
+        _check_whole(benchmark, image_set, data, force)
     for config in plan.values():
         check_run(config)
     text = _plan_text(plan, chosen, f"{benchmark.name}, preset {preset}, into {folder}", benchmark)
     if dry_run:
         return text
     say(text)
-    work = Steps(number_of_steps(list(chosen.values())) + (not ready))
+    work = Steps(count_steps(list(chosen.values())) + (not ready))
     if not ready:
         with work.step(f"prepare {len(image_set):,} images"):
             packed = prepare_in(folder, image_set, size=size, fit=fit)
-        _check_whole(benchmark, packed, data, anyway)  # without what could not be read
+        _check_whole(benchmark, packed, data, force)  # without what could not be read
     others = [folder / run for run in plan if run not in chosen and _is_done(plan[run])]
     published = published_for(benchmark.name)
-    return carry_out(list(chosen.values()), packed, folder, work, also=others, published=published)
+    return run_plan(list(chosen.values()), packed, folder, work, also=others, published=published)
 
 
 def _run_name(loss: str, size: int, seed: int) -> str:
@@ -131,20 +129,21 @@ def _is_done(config: TrainConfig) -> bool:
 
 
 def _steps_left(config: TrainConfig) -> int:
-    state = RunFolder(config.out).progress() if (Path(config.out) / CONFIG).is_file() else None
+    folder = RunFolder(config.out)
+    state = folder.progress() if folder.has_run() else None
     return config.steps - (state["step"] if state else 0)
 
 
-def _check_prepared(packed: PackedImages, size: int, fit: str, anyway: bool) -> None:
+def _check_prepared(packed: PackedImages, size: int, fit: str, force: bool) -> None:
     """Raise if the images were prepared otherwise than this experiment would do it."""
-    if (packed.size, packed.fit) != (size, fit) and not anyway:
+    if (packed.size, packed.fit) != (size, fit) and not force:
         raise ValueError(
             f"{packed.folder} must be prepared with --size {size} --fit {fit}, it is of {packed.size} px and {packed.fit}. "
-            "Name the data as downloaded, or pass --anyway."
+            "Name the data as downloaded, or pass --force."
         )
 
 
-def _check_whole(benchmark: Benchmark, images: ImageSet | PackedImages, data: Path, anyway: bool) -> None:
+def _check_whole(benchmark: Benchmark, images: ImageSet | PackedImages, data: Path, force: bool) -> None:
     """Raise if this is other data, or less of it than all that report a score have used."""
     name, found = images.name, (len(images.train), len(images.test))
     if name != benchmark.name:
@@ -153,9 +152,9 @@ def _check_whole(benchmark: Benchmark, images: ImageSet | PackedImages, data: Pa
         return
     wanted = " and ".join(f"{n:,}" for n in benchmark.images)
     got = f"{data} has {found[0]:,} and {found[1]:,}"
-    if not anyway:
+    if not force:
         raise ValueError(
-            f"{name} must have {wanted} images to train on and to test, {got}. Download it again, or pass --anyway for scores "
+            f"{name} must have {wanted} images to train on and to test, {got}. Download it again, or pass --force for scores "
             "that cannot be compared."
         )
     say(f"warning: {name} has {wanted} images, {got}; these scores cannot be compared with those of others")
@@ -167,23 +166,18 @@ def _plan_text(plan: Plan, chosen: Plan, title: str, benchmark: Benchmark) -> st
         return f"plan: {title}\nall {len(chosen):,} runs are done"
     pace = measure_pace(next(iter(plan.values())))
     rows, total = [], benchmark.images[1] / pace.embed  # of the untrained trunk
-    trained = {run: config for run, config in plan.items() if _is_done(config)}
     for run, config in plan.items():
         left = _steps_left(config)
-        alike = next((name for name, other in trained.items() if left == config.steps and trained_alike(config, other)), None)
-        seconds = (0 if alike else left * (config.batch_size or 64) / pace.train) + benchmark.images[1] / pace.embed
+        seconds = left * config.batch_size / pace.train + benchmark.images[1] / pace.embed
         if _is_done(config):
             word = "done"
         elif run not in chosen:
             word = "not now"
         else:
             total += seconds
-            word = "train" if left == config.steps else "go on"
-            word = f"{f'as {alike} was trained' if alike else word}, about {duration(seconds)}"
-        if word != "not now":
-            trained[run] = config
+            word = f"{'train' if left == config.steps else 'resume'}, about {duration(seconds)}"
         rows.append(f"  {run:<{max(map(len, plan))}}  {describe_run(config)}: {word}")
     lines = [f"plan: {title}", *rows]
     rates = f"{pace.train:.3g} images/s to train, {pace.embed:.3g} to embed, measured now on noise"
-    lines.append(f"about {duration(total)} in all on this machine ({rates}); to prepare, to measure and the page are not in it")
+    lines.append(f"about {duration(total)} in all on this machine ({rates}); preparing, evaluating and the report are not included")
     return "\n".join(lines)

@@ -1,18 +1,28 @@
-"""Training: settings, heads, optimizers, the exact gradient of big batches, the run's folder, and the loop over all of it."""
+"""Training: settings, head initializations, optimizers, augmentations, gradient caching, run folders, and the loop."""
 
-from liftedstruct.training.config import TrainConfig, load_config
+from liftedstruct.training.config import REGISTRIES, TrainConfig, config_settings, load_config, merge_settings
+from liftedstruct.training.inputs import count_pairable, split_rows
+from liftedstruct.training.loop import TRAINED
+from liftedstruct.training.machine import find_device
 from liftedstruct.training.presets import PRESETS
-from liftedstruct.training.runs import Run, check_run, resume, starting_trunk, train, train_or_resume, trained_alike
+from liftedstruct.training.run_folder import CONFIG, RunFolder
+from liftedstruct.training.runs import Run, check_run, starting_trunk, train
 
 __all__ = [
+    "CONFIG",
     "PRESETS",
+    "REGISTRIES",
+    "TRAINED",
     "Run",
+    "RunFolder",
     "TrainConfig",
     "check_run",
+    "config_settings",
+    "count_pairable",
+    "find_device",
     "load_config",
-    "resume",
+    "merge_settings",
+    "split_rows",
     "starting_trunk",
     "train",
-    "train_or_resume",
-    "trained_alike",
 ]

@@ -1,8 +1,8 @@
-"""What is trained, and how fast: frozen parts, groups of parameters with their own rates, optimizers and schedules."""
+"""What is trained, and how fast: frozen stages, parameter groups, optimizers, schedules, EMA, and their state."""
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,23 +11,24 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, AdamW, Optimizer
 
 from liftedstruct.embedder import Embedder
+from liftedstruct.runtime.settings import Count, Fraction, NonNegative
 
 __all__ = [
     "OPTIMIZERS",
     "SCHEDULES",
-    "fixed_copy",
-    "follow",
     "freeze",
-    "gather",
-    "group_parameters",
-    "rate",
-    "spread",
+    "frozen_copy",
+    "load_state_tensors",
+    "lr_factor",
+    "parameter_groups",
+    "state_tensors",
     "training_mode",
+    "update_ema",
 ]
 
 
 def freeze(embedder: Embedder, stages: int | str) -> None:
-    """Leave the first stages of the trunk as they are: so many, or all of them ("trunk")."""
+    """Freeze the first stages of the trunk: so many, or all of them ("trunk")."""
     names = list(embedder.trunk.stages)
     if stages == "trunk":
         embedder.trunk.requires_grad_(False)
@@ -54,84 +55,115 @@ def training_mode(embedder: Embedder, freeze_statistics: bool) -> None:
             module.eval()
 
 
-def group_parameters(
-    embedder: Embedder, *, weight_decay: float, head_lr: float = 1.0, head_bias_lr: float = 1.0, bias_lr: float = 1.0
-) -> list[dict[str, Any]]:
-    """Groups of parameters for an optimizer, each with ``multiplier``, what the rate is multiplied by, and its decay.
+def adamw(network: nn.Module, *, beta1: Fraction = 0.9, weight_decay: NonNegative = 1e-4) -> Optimizer:
+    """Adam with decoupled weight decay.
 
-    Vectors (biases, and the scales of normalisations) have no weight decay. The head's weight and bias have their own
-    multipliers, and so have the biases of the trunk's convolutions and linear layers.
+    Args:
+        beta1: decay of the mean gradient; that of its square is 0.999.
+        weight_decay: of weights; biases and normalization layers have none.
+
     """
-    layers = [module for module in embedder.trunk.modules() if isinstance(module, nn.Linear | nn.modules.conv._ConvNd)]
-    multipliers = {id(layer.bias): bias_lr for layer in layers}
-    if isinstance(embedder.linear, nn.Linear):
-        multipliers |= {id(embedder.linear.weight): head_lr, id(embedder.linear.bias): head_bias_lr}
+    groups = parameter_groups(network, weight_decay)
+    return AdamW(groups, lr=0.0, betas=(beta1, 0.999), fused=True)  # several times as fast as the loop, on a CPU too
+
+
+def sgd(network: nn.Module, *, momentum: Fraction = 0.9, weight_decay: NonNegative = 1e-4) -> Optimizer:
+    """Stochastic gradient descent with momentum.
+
+    Args:
+        momentum: momentum factor.
+        weight_decay: of weights; biases and normalization layers have none.
+
+    """
+    return SGD(parameter_groups(network, weight_decay), lr=0.0, momentum=momentum, fused=True)
+
+
+def caffe_sgd(network: nn.Module, *, momentum: Fraction = 0.9, weight_decay: NonNegative = 2e-4) -> Optimizer:
+    """SGD with the parameter groups of the paper's code: the head's rate x 10, its bias x 20, biases of convolutions x 2.
+
+    Args:
+        momentum: momentum factor.
+        weight_decay: of weights; biases and normalization layers have none.
+
+    """
+    head = getattr(network, "linear", None)
+    layers = [module for module in network.modules() if isinstance(module, nn.Linear | nn.modules.conv._ConvNd)]
+    lr_scales = {id(layer.bias): 2.0 for layer in layers}
+    if isinstance(head, nn.Linear):
+        lr_scales |= {id(head.weight): 10.0, id(head.bias): 20.0}
+    return SGD(parameter_groups(network, weight_decay, lr_scales), lr=0.0, momentum=momentum, fused=True)
+
+
+def parameter_groups(
+    network: nn.Module, weight_decay: float, lr_scales: Mapping[int, float] | None = None
+) -> list[dict[str, Any]]:
+    """The trained parameters in groups of equal ``lr_scale`` and weight decay; vectors have no decay.
+
+    Args:
+        network: all of it; frozen parameters are left out.
+        weight_decay: of parameters with two dimensions or more.
+        lr_scales: factor of the learning rate by the id of a parameter; 1 where there is none.
+
+    """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for parameter in embedder.parameters():
+    for parameter in network.parameters():
         if parameter.requires_grad:
-            key = multipliers.get(id(parameter), 1.0), weight_decay if parameter.ndim > 1 else 0.0
+            key = (lr_scales or {}).get(id(parameter), 1.0), weight_decay if parameter.ndim > 1 else 0.0
             groups.setdefault(key, []).append(parameter)
-    return [{"params": params, "multiplier": m, "weight_decay": decay} for (m, decay), params in groups.items()]
+    return [{"params": params, "lr_scale": scale, "weight_decay": decay} for (scale, decay), params in groups.items()]
 
 
-def sgd(groups: list[dict[str, Any]], momentum: float) -> Optimizer:
-    """Stochastic gradient descent with momentum, as in the paper."""
-    return SGD(groups, lr=0.0, momentum=momentum, fused=True)
-
-
-def adamw(groups: list[dict[str, Any]], momentum: float) -> Optimizer:
-    """Adam with decoupled weight decay; ``momentum`` is its first beta."""
-    return AdamW(groups, lr=0.0, betas=(momentum, 0.999), fused=True)  # several times as fast as the loop, on a CPU too
-
-
-def constant(at: float, decays: int, factor: float) -> float:
+def constant(progress: float) -> float:
     """The same all the time."""
     return 1.0
 
 
-def step(at: float, decays: int, factor: float) -> float:
-    """Multiplied by ``factor`` so many times, at equal distances."""
-    return factor ** math.floor(at * (decays + 1))
+def step(progress: float, *, decays: Count = 2, factor: NonNegative = 0.1) -> float:
+    """Multiplied by a factor several times, at equal distances.
+
+    Args:
+        decays: how many times.
+        factor: what the rate is multiplied by each time.
+
+    """
+    return factor ** math.floor(progress * (decays + 1))
 
 
-def cosine(at: float, decays: int, factor: float) -> float:
-    """Half a wave, from all to nothing."""
-    return (1 + math.cos(math.pi * at)) / 2
+def cosine(progress: float) -> float:
+    """Half a cosine wave, from 1 to 0."""
+    return (1 + math.cos(math.pi * progress)) / 2
 
 
-OPTIMIZERS: dict[str, Callable[[list[dict[str, Any]], float], Optimizer]] = {
-    "adamw": adamw,
-    "sgd": sgd,
-}
-SCHEDULES: dict[str, Callable[[float, int, float], float]] = {"constant": constant, "cosine": cosine, "step": step}
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adamw": adamw, "caffe_sgd": caffe_sgd, "sgd": sgd}
+SCHEDULES: dict[str, Callable[..., float]] = {"constant": constant, "cosine": cosine, "step": step}
 
 
-def rate(schedule: str, step: int, steps: int, *, warmup: int = 0, decays: int = 2, factor: float = 0.1) -> float:
-    """What the learning rate is multiplied by at step 0..steps-1: a straight line up, then the schedule.
+def lr_factor(schedule: Callable[[float], float], step: int, steps: int, warmup: int = 0) -> float:
+    """What the learning rate is multiplied by at step 0..steps-1: linear warm-up, then the schedule.
 
-    >>> [rate("cosine", t, 6, warmup=2) for t in range(6)]  # half, all, then half a wave over four steps
+    >>> [lr_factor(cosine, t, 6, warmup=2) for t in range(6)]  # half, all, then half a wave over four steps
     [0.5, 1.0, 1.0, 0.8535533905932737, 0.5, 0.14644660940672627]
     """
     if step < warmup:
         return (step + 1) / warmup
-    return SCHEDULES[schedule]((step - warmup) / max(1, steps - warmup), decays, factor)
+    return schedule((step - warmup) / max(1, steps - warmup))
 
 
-def fixed_copy(embedder: Embedder) -> Embedder:
-    """An embedder of the same weights that no training changes."""
+def frozen_copy(embedder: Embedder) -> Embedder:
+    """A copy that is not trained."""
     return copy.deepcopy(embedder).eval().requires_grad_(False)
 
 
 @torch.no_grad()
-def follow(average: Embedder, embedder: Embedder, share: float) -> None:
-    """Move the average of the weights on by one step: ``share`` of what it is, the rest of what the embedder is now."""
-    for mean, value in zip(average.parameters(), embedder.parameters(), strict=True):
-        mean.lerp_(value, 1 - share)
-    for kept, now in zip(average.buffers(), embedder.buffers(), strict=True):  # statistics of batch norms
+def update_ema(ema: Embedder, embedder: Embedder, decay: float) -> None:
+    """``ema <- decay · ema + (1 - decay) · weights``; statistics of batch norms are copied."""
+    for mean, value in zip(ema.parameters(), embedder.parameters(), strict=True):
+        mean.lerp_(value, 1 - decay)
+    for kept, now in zip(ema.buffers(), embedder.buffers(), strict=True):
         kept.copy_(now)
 
 
-def gather(embedder: Embedder, optimizer: Optimizer) -> dict[str, Tensor]:
+def state_tensors(embedder: Embedder, optimizer: Optimizer) -> dict[str, Tensor]:
     """All tensors of the embedder and the optimizer by name, to be saved."""
     tensors = {f"embedder.{name}": tensor for name, tensor in embedder.state_dict().items()}
     for name, parameter in embedder.named_parameters():
@@ -141,8 +173,8 @@ def gather(embedder: Embedder, optimizer: Optimizer) -> dict[str, Tensor]:
     return tensors
 
 
-def spread(tensors: dict[str, Tensor], embedder: Embedder, optimizer: Optimizer) -> None:
-    """What :func:`gather` gathered, back in its places, in the memory layout that the steps after it are used to."""
+def load_state_tensors(tensors: dict[str, Tensor], embedder: Embedder, optimizer: Optimizer) -> None:
+    """What :func:`state_tensors` returned, back in place, in the memory layout that the steps after it are used to."""
     own = "embedder."
     embedder.load_state_dict({name.removeprefix(own): value for name, value in tensors.items() if name.startswith(own)})
     for name, parameter in embedder.named_parameters():

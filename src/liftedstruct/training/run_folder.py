@@ -14,22 +14,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from liftedstruct.embedder import EMBEDDER, Embedder
-from liftedstruct.runtime.arrays import UNNAMED, load_arrays
 from liftedstruct.runtime.atomic import is_temporary, locked, replacing
 from liftedstruct.training.config import TrainConfig, as_yaml, load_config
 
-__all__ = ["CONFIG", "FEATURES", "LOG", "RECORD", "STATE", "RunFolder"]
+__all__ = ["CONFIG", "LOG", "RECORD", "STATE", "RunFolder"]
 
-CONFIG, LOG, STATE, RECORD, FEATURES = "config.yaml", "log.jsonl", "state.safetensors", "state.json", "features.npy"
+CONFIG, LOG, STATE, RECORD = "config.yaml", "log.jsonl", "state.safetensors", "state.json"
 LOCK = "train.lock"  # there while a training runs
-VERSION = 1
+VERSION = 2
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -45,12 +42,6 @@ class RunFolder:
 
     def check_new(self) -> None:
         """Raise if anything is here that a new run would be mixed up with."""
-        if (self / CONFIG).exists():
-            state = self.load_state()
-            at = f"at step {state[1]['step']}" if state else "that has just begun"
-            raise ValueError(
-                f"{self.path} must be empty to begin a run, it holds one {at}. Go on with it, --resume, or choose another."
-            )
         ours = {LOCK, RECORD}  # of a run that was killed before its settings were there
         others = sorted(each.name for each in self.path.iterdir() if each.name not in ours and not is_temporary(each.name))
         if others:
@@ -81,18 +72,26 @@ class RunFolder:
 
     def config(self) -> TrainConfig:
         """The settings that the run was begun with."""
-        if not (self / CONFIG).exists():
-            raise ValueError(f"{self.path} must be the folder of a run, it has no {CONFIG}. Begin one with liftedstruct train.")
+        if not self.has_run():
+            raise ValueError(f"{self.path} must be the folder of a run, it has no {CONFIG}. Start one with liftedstruct train.")
+        self.record()  # of a version that can be read
         return load_config(self / CONFIG)
+
+    def has_run(self) -> bool:
+        """Whether a run was started here."""
+        return (self / CONFIG).exists()
 
     def record(self) -> dict[str, Any]:
         """What :meth:`begin` was given."""
         try:
             record: dict[str, Any] = json.loads((self / RECORD).read_text(encoding="ascii"))
         except (OSError, ValueError) as error:
-            raise ValueError(f"{self / RECORD} must be as train left it, got: {error}. Begin another run.") from error
+            raise ValueError(f"{self / RECORD} must be as train left it, got: {error}. Start another run.") from error
         if record.get("version") != VERSION:
-            raise ValueError(f"{self / RECORD} must be of version {VERSION}, got {record.get('version')}. Begin another run.")
+            raise ValueError(
+                f"{self.path} must be a run of format {VERSION}, it is of format {record.get('version')}, whose settings have "
+                "other names. Train again, or use the release that wrote it."
+            )
         return record
 
     def save_state(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
@@ -118,7 +117,7 @@ class RunFolder:
                 state: dict[str, Any] = json.loads(content.metadata()["liftedstruct"])
                 tensors = tensors_of(content)
         except (SafetensorError, OSError, TypeError, KeyError, ValueError, MemoryError) as error:
-            raise ValueError(f"{self / STATE} must be as train left it, got: {error}. Begin another run.") from error
+            raise ValueError(f"{self / STATE} must be as train left it, got: {error}. Start another run.") from error
         self.saved_step = state["step"]
         return tensors, state
 
@@ -126,17 +125,6 @@ class RunFolder:
         """Replace what was learned."""
         with self._room():
             embedder.save(self / EMBEDDER)
-
-    def save_features(self, features: NDArray[np.float32]) -> None:
-        """Keep the features of a frozen trunk."""
-        with self._room(), replacing(self / FEATURES) as stream:
-            np.save(stream, features, allow_pickle=False)
-
-    def load_features(self) -> NDArray[np.float32] | None:
-        """The features of a frozen trunk, if they are kept here; damaged ones are computed again."""
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            return load_arrays(self / FEATURES).get(UNNAMED)
-        return None
 
     def log(self, line: dict[str, Any]) -> None:
         """Add a line to the log; what is not a number is null."""
@@ -171,4 +159,4 @@ class RunFolder:
             if error.errno not in FULL:
                 raise
             kept = "nothing is kept yet" if self.saved_step is None else f"the state of step {self.saved_step} is kept"
-            raise OSError(f"the disk of {self.path} is full, {kept}. Make room and go on with it, --resume.") from error
+            raise OSError(f"the disk of {self.path} is full, {kept}. Make room and run the same command again.") from error

@@ -1,11 +1,12 @@
-"""One file per family of networks. A trunk takes the bytes of images to pooled features; an embedder goes on from there."""
+"""One file per family of networks. A trunk maps the bytes of images to pooled features."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from liftedstruct.runtime.checks import pick
+from liftedstruct.runtime.settings import choose
 from liftedstruct.trunks.base import POOLS, Trunk
 from liftedstruct.trunks.efficientnet_lite import efficientnet_lite0, efficientnet_lite1, efficientnet_lite2
 from liftedstruct.trunks.googlenet import googlenet
@@ -14,31 +15,49 @@ from liftedstruct.trunks.small import small
 __all__ = ["DEFAULT_TRUNK", "POOLS", "TRUNKS", "Trunk", "make_trunk"]
 
 DEFAULT_TRUNK = "efficientnet_lite0"
-TRUNKS: dict[str, Callable[..., Trunk]] = {
-    "efficientnet_lite0": efficientnet_lite0,
-    "efficientnet_lite1": efficientnet_lite1,
-    "efficientnet_lite2": efficientnet_lite2,
-    "googlenet": googlenet,
-    "small": small,
-}
+ADAPTED = ("timm", "transformers")  # packages that trunks can be taken from, by names such as timm:resnet50
 
 
-def make_trunk(name: str = DEFAULT_TRUNK, weights: str | Path | None = None, pretrained: bool = True, form: str = "") -> Trunk:
+class _Trunks(dict[str, Callable[..., Trunk]]):
+    """Trunks by name, those of other packages included, which are imported when asked for."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and name.partition(":")[0] in ADAPTED and ":" in name)
+
+    def __missing__(self, name: str) -> Callable[..., Trunk]:
+        def adapted(weights: str | Path | None = None, pretrained: bool = True) -> Trunk:
+            """A trunk of another package."""
+            from liftedstruct.trunks.adapters import ADAPTERS
+
+            return ADAPTERS[name.partition(":")[0]](name, weights, pretrained)
+
+        return adapted
+
+
+# An entry takes weights and pretrained, as make_trunk does, and options of its own.
+TRUNKS: dict[str, Callable[..., Trunk]] = _Trunks(
+    efficientnet_lite0=efficientnet_lite0,
+    efficientnet_lite1=efficientnet_lite1,
+    efficientnet_lite2=efficientnet_lite2,
+    googlenet=googlenet,
+    small=small,
+)
+
+
+def make_trunk(
+    name: str = DEFAULT_TRUNK, weights: str | Path | None = None, pretrained: bool = True, **options: Any
+) -> Trunk:
     """A trunk by its name, in evaluation mode and channels-last memory.
 
     Args:
         name: one of ``TRUNKS``, ``timm:<model>`` or ``transformers:<folder>``.
         weights: file to take the weights from; nothing in it is run.
         pretrained: without a file, take the weights that come with the trunk, if any do; otherwise random ones.
-        form: of a googlenet, where no file of weights tells it.
+        options: of that trunk.
 
     """
-    package = name.partition(":")[0] if isinstance(name, str) and ":" in name else ""
-    if package:
-        from liftedstruct.trunks.adapters import ADAPTERS
-
-        trunk = pick(ADAPTERS, package, "the package before the colon of a trunk")(name, weights, pretrained)
-    else:
-        trunk = pick(TRUNKS, name, "trunk")(weights, pretrained, form)
-    trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # missing in torch's own types
-    return trunk.eval()
+    trunk = choose("trunk", TRUNKS, {"name": name, **options}).make(weights, pretrained)
+    trunk.options = {**options, **trunk.options}
+    trunk.to(memory_format=torch.channels_last)
+    eval_trunk: Trunk = trunk.eval()
+    return eval_trunk

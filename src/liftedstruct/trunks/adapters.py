@@ -28,6 +28,7 @@ class AdaptedTrunk(Trunk):
             mean=[255 * each for each in mean],
             deviation=[255 * each for each in deviation],
             least=1,
+            suggested={"pool": OWN},
         )
         self.network, self.pool = network, OWN
 
@@ -36,8 +37,8 @@ class AdaptedTrunk(Trunk):
         return {name: [part] for name, part in self.network.named_children()}
 
     def set_pool(self, pool: str) -> Trunk:
-        if pool not in ("average", OWN):  # the first is what settings have where nobody says
-            raise ValueError(f"pool must be left as it is, {self.name} pools its features itself, got {pool!r}. Pass average.")
+        if pool != OWN:
+            raise ValueError(f"pool must be left out, {self.name} pools its features itself, got {pool!r}. Leave it out.")
         return self
 
     def forward(self, scaled: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """What all trunks have in common: pixels in, pooled features out, stages that can be frozen, and where the weights are from."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,8 @@ __all__ = ["POOLS", "RANDOM", "Trunk"]
 
 RANDOM = "random weights"
 POOLS: dict[str, Callable[[Tensor], Tensor]] = {  # the last map, (b, width, h, w), to features, (b, width)
-    "average": lambda x: x.mean(dim=(2, 3)),
-    "both": lambda x: x.mean(dim=(2, 3)) + x.amax(dim=(2, 3)),
+    "avg": lambda x: x.mean(dim=(2, 3)),
+    "avg+max": lambda x: x.mean(dim=(2, 3)) + x.amax(dim=(2, 3)),
     "max": lambda x: x.amax(dim=(2, 3)),
 }
 
@@ -29,6 +30,8 @@ class Trunk(nn.Module):
         deviation: by which they are divided then.
         least: side of the smallest images that it takes.
         form: which of the forms of this network it is, where there are several.
+        suggested: settings of :class:`~liftedstruct.TrainConfig` that suit it, where a run leaves them open: pool, crop,
+            train_crop, freeze, pretrained_mix.
 
     """
 
@@ -46,11 +49,14 @@ class Trunk(nn.Module):
         deviation: Sequence[float] = (1.0, 1.0, 1.0),
         least: int = 32,
         form: str = "",
+        suggested: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.name, self.input_size, self.width, self.least, self.form = name, input_size, width, least, form
+        self.suggested = {"pool": "avg+max", "crop": input_size, "freeze": 0, "pretrained_mix": 0.0, **(suggested or {})}
+        self.options: dict[str, Any] = {"form": form} if form else {}  # of its entry in TRUNKS, to make such a trunk again
         self.weights = RANDOM  # where they are from, with a checksum
-        self.pool = "average"  # how the last map becomes features, a name in POOLS; set_pool changes it
+        self.pool = "avg"  # how the last map becomes features, a name in POOLS; set_pool changes it
         self.layers = nn.ModuleDict({stage: nn.Sequential(*modules) for stage, modules in stages.items()})
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
         self.register_buffer("deviation", torch.tensor(deviation), persistent=False)

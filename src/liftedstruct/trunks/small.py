@@ -11,7 +11,7 @@ from liftedstruct.trunks.weights import load_weights, read_tensors
 __all__ = ["small"]
 
 
-def small(weights: str | Path | None = None, pretrained: bool = True, form: str = "") -> Trunk:
+def small(weights: str | Path | None = None, pretrained: bool = True) -> Trunk:
     """Four convolutions of 3 x 3, 128 features, from scratch; for tests and tiny images.
 
     Its normalisation is by groups of channels, image by image, so no image sees the others of its batch.
@@ -19,7 +19,6 @@ def small(weights: str | Path | None = None, pretrained: bool = True, form: str 
     Args:
         weights: file with the tensors of such a network; random without one.
         pretrained: there are no weights to find, this changes nothing.
-        form: there is only one.
 
     """
 

@@ -42,7 +42,7 @@ def whole_numbers(flag: str, text: str) -> list[int]:
     """1,2,4 as numbers."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise ValueError(f"{flag} must be whole numbers with commas between, got {text!r}. Try {flag} 1,2,4,8.")
+        raise ValueError(f"{flag} must be whole numbers separated by commas, got {text!r}. Try {flag} 1,2,4,8.")
     return [int(part) for part in parts]
 
 
@@ -50,5 +50,5 @@ def names(flag: str, text: str) -> list[str]:
     """mug,lamp as names."""
     parts = [part.strip() for part in text.split(",")]
     if not all(parts) or len(set(parts)) < len(parts):
-        raise ValueError(f"{flag} must be names with commas between, each once, got {text!r}. Leave out what is empty.")
+        raise ValueError(f"{flag} must be names separated by commas, each once, got {text!r}. Leave out what is empty.")
     return parts

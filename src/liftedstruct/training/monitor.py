@@ -12,63 +12,61 @@ from liftedstruct.losses.microscope import effective_rank
 from liftedstruct.runtime.checks import as_embeddings
 from liftedstruct.runtime.progress import say, stderr_console
 
-__all__ = ["Progress", "summarize_batch"]
+__all__ = ["TrainingProgress", "summarize_batch"]
 
-UNITS = {"contrastive": 2, "triplet": 3}  # rows that make one term of these losses; its first row has a gradient if it has
 SAMPLE = 1024  # rows of a larger batch that are compared with all others
 MAX_BYTES = 1 << 25  # for a block of distances
 LINE_SECONDS = 5.0
 
 
-def summarize_batch(loss: str, margin: float, X: Tensor, dX: Tensor, labels: Tensor) -> dict[str, Any]:
-    r"""What the log has of a batch as the loss sees it: share of active pairs, distances, and whether it has collapsed.
+def summarize_batch(embeddings: Tensor, gradient: Tensor, labels: Tensor, scale: float = 1.0) -> dict[str, Any]:
+    """What the log has of a batch: the share of active images, distances, and whether the embedding has collapsed.
 
-    A pair of the lifted losses is active if :math:`\tilde J_{ij} = \log(e^{r_i} + e^{r_j}) + D_{ij} > 0`; a pair or triplet of
-    the others if it has a gradient. An embedding has collapsed if other classes are within a tenth of the margin (or of length
-    1 for a margin of 0) of each other, or if it uses less than two dimensions (which a batch of few images always does).
+    An image is active if the loss has a gradient at its embedding. An embedding has collapsed if images of different classes
+    are within a tenth of ``scale`` of each other on average, or if it uses less than two dimensions (which a batch of few
+    images always does). Of more than 1,024 rows, distances are those of 1,024 sampled rows to all rows, and ``sampled_rows``
+    says so: whole classes, drawn by a fixed seed (the last one may be cut off).
 
-    Of more than 1,024 rows, active pairs and distances are those of 1,024 sampled rows, and ``sampled_rows`` says so. These are
-    whole classes, drawn by a fixed seed (the last one may be cut off), and all m rows are their negatives, as in the loss: with
-    fewer, :math:`r_i` would be too small. The numbers are those of :func:`liftedstruct.loss_microscope`, in less memory.
+    Args:
+        embeddings: (m, d).
+        gradient: of the loss at the embeddings, (m, d).
+        labels: (m,).
+        scale: the distance at which the loss tells two images apart, its margin.
+
     """
-    X = as_embeddings(X).detach()
+    X = as_embeddings(embeddings).detach()
     m, n = len(X), min(len(X), SAMPLE)
+    positive, negative, positives, negatives = 0.0, 0.0, 0, 0
     with full_precision(X.device):
         _, classes = labels.unique(return_inverse=True)
         drawn = torch.randperm(m, generator=torch.Generator().manual_seed(0)).to(X.device)[classes]
         batch = SortedBatch.of(X, drawn)
         y = drawn[batch.order]  # the sample are the first n rows                                     (m,)
         blocks = [slice(rows.start, min(rows.stop, n)) for rows in batch.blocks(MAX_BYTES) if rows.start < n]
-        D, space = workspace(X, (n, n), (blocks[0].stop, m))
-        r, negative_total, n_negatives = X.new_empty(n), 0.0, 0
+        (space,) = workspace(X, (blocks[0].stop, m))
         for rows in blocks:
-            D_ik = batch.products(rows, out=space[: rows.stop - rows.start])  #                       (b, m)
-            batch.distances(D_ik, rows)
-            D[rows] = D_ik[:, :n]
+            D = batch.products(rows, out=space[: rows.stop - rows.start])  #                          (b, m)
+            batch.distances(D, rows)
             same = y[rows, None] == y
-            negative_total += D_ik.masked_fill_(same, 0).sum(dtype=torch.float64).item()
-            n_negatives += same.numel() - int(same.sum())
-            r[rows] = D_ik.neg_().add_(margin).masked_fill_(same, -torch.inf).logsumexp(dim=1)
-    i, j = (y[:n, None] == y[:n]).triu_(1).nonzero(as_tuple=True)
-    J = torch.logaddexp(r[i], r[j]) + D[i, j]  #                                                      (|P|,)
-    active = J > 0
-    if loss in UNITS:
-        active = dX[:: UNITS[loss]].abs().amax(dim=1) > 0
+            positives += int(same[:, :n].sum()) - len(D)
+            negatives += same.numel() - int(same.sum())
+            positive += D[:, :n].masked_fill(~same[:, :n], 0).sum(dtype=torch.float64).item()  # D_ii is 0
+            negative += D.masked_fill_(same, 0).sum(dtype=torch.float64).item()
     rank = effective_rank(X)
-    negative_distance = negative_total / n_negatives if n_negatives else float("nan")
+    negative_distance = negative / negatives if negatives else float("nan")
     flat = rank < 2 and X.shape[1] > 2 and m >= 8
     return {
-        "active_share": active.double().mean().item(),
-        "positive_distance": D[i, j].mean().item(),
+        "active_share": (gradient.abs().amax(dim=1) > 0).double().mean().item(),
+        "positive_distance": positive / positives if positives else float("nan"),
         "negative_distance": negative_distance,
         "mean_norm": X.norm(dim=1).mean().item(),
         "effective_rank": rank,
-        "collapsed": negative_distance < 0.1 * (margin or 1.0) or flat,
+        "collapsed": negative_distance < 0.1 * (scale or 1.0) or flat,
         **({"sampled_rows": n} if n < m else {}),
     }
 
 
-class Progress:
+class TrainingProgress:
     """A bar on a terminal, a line every few seconds elsewhere, nothing if not wanted; warnings in any case."""
 
     def __init__(self, steps: int, done: int, batch_size: int, wanted: bool) -> None:
@@ -106,7 +104,7 @@ class Progress:
         step, now = line["step"], time.monotonic()
         left = min((self.steps - step) * self.batch_size / max(line["images_per_second"], 0.1), 1e9)  # seconds
         end = datetime.now() + timedelta(seconds=left)
-        active = "" if line["active_share"] != line["active_share"] else f", {line['active_share']:.0%} of pairs active"
+        active = "" if line["active_share"] != line["active_share"] else f", {line['active_share']:.0%} of images active"
         text = (
             f"loss {line['loss']:.4g}{active}, distances {line['positive_distance']:.3g} and {line['negative_distance']:.3g}, "
             f"rank {line['effective_rank']:.1f}, {line['images_per_second']:.0f} images/s"

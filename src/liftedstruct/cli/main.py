@@ -1,0 +1,150 @@
+"""The table of commands, and the program: parse, run one, and say in one line what went wrong."""
+
+import argparse
+import contextlib
+import importlib
+import importlib.util
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from liftedstruct import __version__
+from liftedstruct.cli import commands
+from liftedstruct.cli.flags import add_config_flags, add_flags
+from liftedstruct.runtime.progress import say
+
+__all__ = ["COMMANDS", "main"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A row of the table: what is called, how it is used, which arguments have no flag, and the exit code of a failure."""
+
+    function: Callable[..., Any]
+    example: str
+    positional: tuple[str, ...] = ()
+    failed: int = 1
+
+
+COMMANDS: dict[str, Command] = {
+    "check": Command(commands.check, "liftedstruct check photos/ --fix photos-fixed.csv", ("data",), failed=2),  # 1: issues
+    "demo": Command(commands.demo, "liftedstruct demo"),
+    "embed": Command(commands.embed, "liftedstruct embed run/ prepared/ --out test.npz --part test", ("source", "folder")),
+    "evaluate": Command(commands.evaluate, "liftedstruct evaluate embeddings.npz --ks 1,2,4,8 --clustering both", ("file",)),
+    "figure": Command(commands.figure, "liftedstruct figure failures run/ --out failures.pdf --count 6", ("kind", "runs")),
+    "fit": Command(commands.fit, "liftedstruct fit photos/ --out fitted/", ("data",)),
+    "list": Command(commands.list_entries, "liftedstruct list losses", ("what",)),
+    "prepare": Command(commands.prepare, "liftedstruct prepare photos/ --out prepared/ --fit letterbox", ("data",)),
+    "products": Command(commands.products, "liftedstruct products --out photos/ --classes 20 --images 4"),
+    "report": Command(commands.report, "liftedstruct report run/ pool5.npz --out report.html", ("runs",)),
+    "reproduce": Command(
+        commands.reproduce, "liftedstruct reproduce cub --data CUB_200_2011.tgz --preset quick --sizes 64", ("name",)
+    ),
+    "train": Command(commands.train, "liftedstruct train prepared/ --out run/ --loss triplet --loss.margin 0.5", ("data",)),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what was wrong in one line, and leaves with exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        say(f"{self.prog}: {' '.join(message.split())} See '{self.prog} --help'.")
+        sys.exit(2)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; 0 done, 1 failed, 2 wrong usage."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no reason to fail
+    try:
+        code = _run(sys.argv[1:] if argv is None else list(argv))
+    finally:  # also after --help, wrong usage and --debug
+        lost = _drop_unwritten()
+    return code or lost
+
+
+def _drop_unwritten() -> int:
+    """1 if stdout cannot be written. What is left of it is dropped, or the interpreter would complain as it ends."""
+    failed = 0
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            failed |= stream is sys.stdout
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return failed
+
+
+def _run(argv: list[str]) -> int:
+    anywhere = _Parser(prog="liftedstruct", add_help=False, allow_abbrev=False)
+    _add_global_flags(anywhere)
+    given, rest = anywhere.parse_known_args(argv)
+    name, failed = "liftedstruct", 2
+    try:
+        for plugin in given.plugin:  # before the parser is made: what it registers has flags
+            _load(plugin)
+        flags = vars(_parser().parse_args(rest))
+        command = COMMANDS[flags.pop("command")]
+        name, failed = f"liftedstruct {next(key for key, each in COMMANDS.items() if each is command)}", command.failed
+        result = command.function(**{key: value for key, value in flags.items() if key not in ("plugin", "debug")})
+        if sys.stdout is not None:
+            sys.stdout.flush()  # a full disk is reported here
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    except BrokenPipeError:  # of "| head"
+        return failed
+    except Exception as error:
+        if given.debug:
+            raise
+        known = isinstance(error, ValueError | OSError)
+        kind = "" if known else f"{type(error).__name__}: "
+        where = "" if known else f" (to see where: {name} --debug ...)"
+        say(f"{name}: {kind}{' '.join(str(error).split())}{where}")
+        return failed
+    return result if isinstance(result, int) else 0
+
+
+def _load(plugin: str) -> None:
+    """Import a module, or run a Python file, that adds entries to registries."""
+    file = Path(plugin)
+    try:
+        if file.suffix != ".py":
+            importlib.import_module(plugin)
+            return
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[file.stem] = module
+        spec.loader.exec_module(module)
+    except (ImportError, OSError) as error:
+        raise ValueError(f"--plugin must be a Python file or a module, got {plugin!r}: {error}. Check the path.") from error
+
+
+def _add_global_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    text = "a Python file or module to import first, which adds losses, samplers, trunks, ... to their registries; repeatable"
+    parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help=text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="liftedstruct", description="Deep metric learning.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    _add_global_flags(parser)
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        summary = (command.function.__doc__ or "").partition("\n")[0]
+        example = f"example: {command.example}"
+        sub = subparsers.add_parser(name, help=summary, description=summary, epilog=example, allow_abbrev=False)
+        add_flags(sub, command.function, command.positional)
+        if name == "train":
+            add_config_flags(sub)
+    return parser

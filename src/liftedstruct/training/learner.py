@@ -1,0 +1,109 @@
+"""One training step, for a network on images and for a linear layer on feature vectors alike."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from liftedstruct.data.image_set import Indices
+from liftedstruct.samplers import Sampler
+from liftedstruct.training.caching import batch_gradient
+from liftedstruct.training.config import TrainConfig
+from liftedstruct.training.optimizers import lr_factor
+
+__all__ = ["DivergedError", "Learner", "Step"]
+
+DROPOUT = 6  # last word of a seed; samplers have 0 and 1, inputs.py 2 and 3, loop.py 5 and 7
+
+
+class DivergedError(ValueError):
+    """The loss, the gradient or the embeddings are no longer finite."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a training step did."""
+
+    loss: float
+    embeddings: Tensor  # (m, d), before the update
+    gradient: Tensor  # of the loss at the embeddings                                                 (m, d)
+    gradient_norm: float  # of all parameters, before clipping
+    lr: float
+
+
+class Learner:
+    """Loss, sampler, optimizer and schedule of a run.
+
+    Args:
+        config: the settings.
+        network: what is trained; frozen parameters are left out.
+        labels: (n,), class numbers of the training images, whose rows the sampler draws.
+        forward: from inputs to embeddings; the network itself if not given.
+
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        network: nn.Module,
+        labels: Indices,
+        forward: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.config, self.labels, self.forward = config, labels, forward or network
+        self.loss: nn.Module = config.loss.make()
+        self.sampler: Sampler = config.sampler.make(labels, config.batch_size, seed=config.seed)
+        self.optimizer: torch.optim.Optimizer = config.optimizer.make(network)
+        self.device = next(network.parameters()).device
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
+
+    def refresh_due(self, step: int) -> bool:
+        """Whether the sampler wants new embeddings before this step."""
+        return self.sampler.refresh_every is not None and step % self.sampler.refresh_every == 0
+
+    def refresh(self, embeddings: NDArray) -> None:  # type: ignore[type-arg]
+        """Give the sampler the embeddings of all training images."""
+        self.sampler.refresh(embeddings)
+
+    def take_step(self, step: int, inputs: Tensor, labels: Tensor) -> Step:
+        """Update the network by one batch. Raises :class:`DivergedError` before any parameter changes."""
+        config = self.config
+        lr = config.lr * lr_factor(config.schedule.make, step, config.steps, config.warmup)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr * group["lr_scale"]
+        self.optimizer.zero_grad(set_to_none=True)
+
+        def objective(X: Tensor) -> Tensor:
+            try:
+                J: Tensor = self.loss(X, labels.to(X.device))
+            except ValueError as error:  # of embeddings that are not finite
+                raise DivergedError(str(error)) from error
+            return J
+
+        loss, X, dX = batch_gradient(
+            self.forward,
+            inputs.to(self.device, non_blocking=True),
+            objective,
+            chunk=config.cache_chunk,
+            seed=(config.seed, step, DROPOUT),
+            scale=self.scaler.scale(torch.ones((), device=self.device)).item(),
+        )
+        if not math.isfinite(loss):
+            raise DivergedError(f"the loss must stay finite, it is {loss}.")
+        return Step(loss, X, dX, self._update(loss), lr)
+
+    def _update(self, loss: float) -> float:
+        """A step of the optimizer; the norm of the gradient before it was clipped."""
+        self.scaler.unscale_(self.optimizer)
+        trained = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        total = nn.utils.get_total_norm([p.grad for p in trained])
+        norm = total.item()
+        if not math.isfinite(norm) and self.scaler.get_scale() <= 1:  # float16 resumes with a smaller scale
+            raise DivergedError(f"the gradient must stay finite, its norm is {norm} (the loss is {loss:.4g}).")
+        if self.config.clip_norm:
+            nn.utils.clip_grads_with_norm_(trained, self.config.clip_norm, total)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return norm
