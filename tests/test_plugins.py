@@ -1,0 +1,126 @@
+"""A loss, a sampler and a trunk from outside of the package: one file, and one line for each registry."""
+
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from liftedstruct.cli import main
+from liftedstruct.embedder import Embedder
+from liftedstruct.losses import LOSSES
+from liftedstruct.samplers import SAMPLERS
+from liftedstruct.training import load_config, train
+from liftedstruct.trunks import TRUNKS
+from training.sets import products
+
+PLUGIN = dedent('''
+    import numpy as np
+    from torch import nn
+
+    from liftedstruct.losses import LOSSES
+    from liftedstruct.samplers import SAMPLERS, Sampler
+    from liftedstruct.trunks import TRUNKS, Trunk
+
+
+    class PullLoss(nn.Module):
+        """The mean squared distance of images of one class.
+
+        Args:
+            power: exponent of the distances.
+
+        """
+
+        def __init__(self, power: float = 2.0) -> None:
+            super().__init__()
+            self.power = power
+
+        def forward(self, embeddings, labels):
+            D = (embeddings[:, None] - embeddings).square().sum(dim=2).add(1e-12).sqrt()
+            return D[labels[:, None] == labels].pow(self.power).mean()
+
+
+    class RandomSampler(Sampler):
+        """Images at random.
+
+        Args:
+            first: number of the first image that is drawn.
+
+        """
+
+        unit = 1
+
+        def __init__(self, labels, batch_size=8, *, first: int = 0, seed=0):
+            super().__init__(labels, batch_size, seed)
+            self.first, self.steps_per_epoch = first, max(1, len(self.labels) // self.batch_size)
+
+        def batch(self, t):
+            return np.random.default_rng([self.seed, t]).integers(self.first, len(self.labels), self.batch_size)
+
+
+    def patches(weights=None, pretrained=True, *, width: int = 12):
+        """Non-overlapping patches of 8 x 8.
+
+        Args:
+            width: number of features.
+
+        """
+        stages = {"stem": [nn.Conv2d(3, width, 8, 8), nn.ReLU()]}
+        return Trunk("patches", stages, input_size=24, width=width, mean=(127.5,) * 3, deviation=(64.0,) * 3, least=8)
+
+
+    LOSSES["pull"] = PullLoss
+    SAMPLERS["random"] = RandomSampler
+    TRUNKS["patches"] = patches
+''')
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Any:
+    """The file; what it registers is taken out again."""
+    (tmp_path / "toys.py").write_text(PLUGIN)
+    yield tmp_path / "toys.py"
+    for registry, name in ((LOSSES, "pull"), (SAMPLERS, "random"), (TRUNKS, "patches")):
+        registry.pop(name, None)
+
+
+def test_from_python(plugin: Path, tmp_path: Path) -> None:
+    exec(compile(PLUGIN, plugin, "exec"), {"__name__": "toys"})
+    packed = products(tmp_path / "products", validation=0)
+    toys: dict[str, Any] = {
+        "loss": {"name": "pull", "power": 1.5},
+        "sampler": {"name": "random", "first": 3},
+        "trunk": {"name": "patches", "width": 7},
+    }
+    config = load_config(data=packed.folder, out=tmp_path / "run", dim=4, train_dim=0, steps=4, batch_size=8, log_every=1, **toys)
+    assert load_config(data="d", out="o", loss="pull").loss.options == {"power": 2.0}
+    run = train(config, progress=False)
+    losses = [line["loss"] for line in run.log() if "loss" in line]
+    assert len(losses) == 4
+    assert run.embedder().trunk.width == 7
+    assert train(config, progress=False) == run  # found again by settings that are not ours
+    for wrong in ({"power": "high"}, {"powr": 1.0}):
+        with pytest.raises(ValueError, match=r"powe?r"):
+            load_config(data="d", out="o", loss={"name": "pull", **wrong})
+
+
+def test_from_the_command_line(plugin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packed = products(tmp_path / "products", validation=0)
+    command = ["train", str(packed.folder), "--out", str(tmp_path / "run"), "--dim", "4", "--steps", "2", "--batch-size", "8"]
+    toys = ["--loss", "pull", "--loss.power", "1.5", "--sampler", "random", "--trunk", "patches", "--trunk.width", "9"]
+    assert main([*command, "--loss", "pull"]) == 1  # it is not known yet
+    assert "loss must be one of" in capsys.readouterr().err
+    assert main(["--plugin", str(plugin), *command, *toys]) == 0
+    config = load_config(tmp_path / "run" / "config.yaml")
+    assert config.loss.plain() == {"name": "pull", "power": 1.5}
+    assert config.sampler.plain() == {"name": "random", "first": 0}
+    assert Embedder.load(tmp_path / "run").trunk.width == 9
+    assert main([*command, *toys, "--plugin", str(plugin)]) == 0  # anywhere
+    capsys.readouterr()
+    assert main(["--plugin", str(plugin), "list", "losses"]) == 0
+    assert "    power = 2.0: exponent of the distances." in capsys.readouterr().out.splitlines()
+    with pytest.raises(SystemExit, match="0"):
+        main(["--plugin", str(plugin), "train", "--help"])
+    assert "--loss.power" in capsys.readouterr().out
+    assert main(["--plugin", str(tmp_path / "none.py"), "list", "losses"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
