@@ -5,6 +5,7 @@ import pytest
 
 from liftedstruct.evaluation import Scores
 from liftedstruct.recipes.demonstration import FULL, SHORT, Scale, demo
+from liftedstruct.training import load_config
 
 TINY = Scale("tiny", products=24, steps=3, sizes=(8,), trunk="small", batch=12)
 
@@ -30,7 +31,7 @@ def test_the_table_has_the_scores_of_every_loss_and_of_the_untrained_trunk(made:
         for measure in ("Recall@1", "NMI, affinity", "F1, affinity"):
             assert f"{100 * measures[measure].value:.1f} %" in line
     assert "Lifted structured finds the right class first for" in text
-    assert "test images of 12 classes that no training has read, 144 px (resize), one centre crop of 128 px" in text
+    assert "test images of 12 classes that no training has read, 144 px (resize), one center crop of 128 px" in text
     assert str(folder / "report.html") in text
     assert "<h1>Lifted structured finds" in (folder / "report.html").read_text()
 
@@ -39,9 +40,9 @@ def test_every_loss_has_the_same_trunk_and_sees_as_many_images(made: tuple[Path,
     folder, _ = made
     seen = []
     for loss in ("contrastive", "triplet", "lifted_struct"):
-        lines = (folder / f"{loss}-8" / "config.yaml").read_text().splitlines()
-        config = dict(line.split(": ", 1) for line in lines)
-        seen.append([config[key] for key in ("trunk", "steps", "batch_size", "dim", "crop", "freeze", "seed")])
+        config = load_config(folder / f"{loss}-8" / "config.yaml")
+        seen.append([getattr(config, key) for key in ("trunk", "steps", "batch_size", "dim", "crop", "freeze", "seed")])
+        assert config.sampler.name == {"contrastive": "pairs", "triplet": "triplets"}.get(loss, "balanced")
     assert seen[0] == seen[1] == seen[2]
 
 
@@ -51,14 +52,14 @@ def test_a_second_run_reuses_what_is_there(made: tuple[Path, str], capsys: pytes
     again = demo(folder.parent, scale=TINY)
     assert {file: file.stat().st_mtime_ns for file in before} == before
     assert again.split("Made in")[0] == text.split("Made in")[0]
-    assert "[8/8] write the page" in capsys.readouterr().err
+    assert "[8/8] write the report" in capsys.readouterr().err
 
 
 def test_a_page_or_scores_that_were_lost_are_made_again(made: tuple[Path, str]) -> None:
     folder, text = made
     (folder / "report.html").unlink()
     (folder / "triplet-8" / "scores.json").write_text("{}")
-    (folder / "doctor.json").write_text(json.dumps({"checksum": "another"}))
+    (folder / "check.json").write_text(json.dumps({"checksum": "another"}))
     again = demo(folder.parent, scale=TINY)
     assert again.split("Made in")[0] == text.split("Made in")[0]
     assert (folder / "report.html").is_file()

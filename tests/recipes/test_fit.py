@@ -12,7 +12,7 @@ from liftedstruct.cli import main
 from liftedstruct.data import read_images
 from liftedstruct.embedder import Embedder
 from liftedstruct.recipes import fit
-from liftedstruct.recipes.plan import check_tools
+from liftedstruct.recipes.plan import check_requirements
 from liftedstruct.recipes.prepared import prepare_in
 from liftedstruct.training import load_config
 from recipes.sets import folder_of
@@ -31,13 +31,13 @@ def test_fifty_images(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     said = capsys.readouterr().err
     assert [line for line in said.splitlines() if line.startswith("[")] == [
         "[1/5] prepare 50 images of 10 classes",
-        "[2/5] have the doctor look at them",
-        "[3/5] measure the untrained trunk",
+        "[2/5] check them",
+        "[3/5] evaluate the untrained trunk",
         "[4/5] train lifted structured, 8 dimensions, 40 steps",  # no fewer, for 25 images
-        "[5/5] write the page",
+        "[5/5] write the report",
     ]
     config = load_config(tmp_path / "out/run/config.yaml")
-    assert (config.steps, config.batch_size, config.images, config.validation) == (40, 25, 5, 0.0)
+    assert (config.steps, config.validation, config.loss.options["margin"]) == (40, 0.0, 4.0)
     assert "25 test images of 5 classes that no training has read" in text
     assert (tmp_path / "out/report.html").is_file()
     assert Embedder.load(tmp_path / "out/run/embedder.safetensors").dim == 8
@@ -56,15 +56,15 @@ def test_what_is_serious_stops_it(photos: Path, tmp_path: Path, capsys: pytest.C
     train, test = images.paths[images.train[0]], images.paths[images.test[0]]
     shutil.copyfile(tmp_path / "photos" / train, tmp_path / "photos" / test)  # one picture on both sides of the split
     images = read_images(tmp_path / "photos")
-    rule = r"must be free of what the doctor calls serious, see above\. Mend that, or leave .* or pass --anyway\.$"
+    rule = r"must be free of serious issues, see above\. .* or pass --force\.$"
     with pytest.raises(ValueError, match=rule):
         fit(images, tmp_path / "out", steps=2, **SMALL)  # type: ignore[arg-type]
     assert "serious" in capsys.readouterr().err
     assert not (tmp_path / "out/run").exists()
-    fit(images, tmp_path / "out", steps=2, anyway=True, **SMALL)  # type: ignore[arg-type]
+    fit(images, tmp_path / "out", steps=2, force=True, **SMALL)  # type: ignore[arg-type]
     said = capsys.readouterr().err
     assert "serious" in said
-    assert "doctor: " not in said  # the images have not changed, so they are not looked at again
+    assert "check: " not in said  # the images have not changed, so they are not looked at again
     assert (tmp_path / "out/report.html").is_file()
 
 
@@ -96,7 +96,7 @@ def test_ctrl_c_and_again(photos: Path, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "stopped in step 4 of 5. What is done is kept: the same command again goes on from here." in said
+    assert "stopped in step 4 of 5. What is done is kept: the same command resumes from here." in said
     assert "Traceback" not in said
     fit(read_images(photos), tmp_path / "out", **settings)  # type: ignore[arg-type]
     steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
@@ -114,7 +114,7 @@ def test_weights_that_are_not_there(photos: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("classes", "images"), [(6, 1), (3, 4)])
 def test_too_little_to_split(classes: int, images: int, tmp_path: Path) -> None:
     photos = read_images(folder_of(tmp_path / "photos", classes, images))
-    rule = r"there must be two classes to (train on|test), with two pictures each, got \d of which \d have two\. Add pictures"
+    rule = r"there must be two classes to (train on|test), with two images each, got \d of which \d have two\. Add images"
     with pytest.raises(ValueError, match=rule):
         fit(photos, tmp_path / "out", **SMALL)  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
@@ -123,8 +123,8 @@ def test_too_little_to_split(classes: int, images: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("crop", "size"), [(40, 256), (227, 256), (256, 256), (288, 329)])
 def test_images_suit_the_crops(crop: int, size: int) -> None:
     config = load_config(data="photos", out="run", trunk="small", crop=crop)
-    assert check_tools(config) == size
-    assert check_tools(config, 300) == 300
+    assert check_requirements(config) == size
+    assert check_requirements(config, 300) == 300
 
 
 def test_images_smaller_than_the_crop(photos: Path, tmp_path: Path) -> None:

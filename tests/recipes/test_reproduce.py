@@ -4,15 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from liftedstruct.data import PackedImages, prepare, read_images
-from liftedstruct.embedder import Embedder
 from liftedstruct.recipes import reproduce
 from liftedstruct.recipes.reproduction import PAPER_ON, _check_prepared
 from recipes.sets import folder_of, tiny_cub
 
-QUICK: dict[str, Any] = {"preset": "quick", "trunk": "small", "steps": 2, "crop": 40, "anyway": True}
+QUICK: dict[str, Any] = {"preset": "quick", "trunk": "small", "steps": 2, "crop": 40, "force": True}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +40,7 @@ def test_all_of_it_then_some_more(cub: Path, tmp_path: Path, capsys: pytest.Capt
     first = reproduce("cub", cub / "prepared", tmp_path, only=["lifted_struct-512"], **settings)
     assert "triplet" not in first
     head, untrained, lifted = first.splitlines()[:3]
-    assert head.split() == ["numbers", "Recall@1", "NMI", "F1", "published", "Recall@1"]
+    assert head.split() == ["dim", "Recall@1", "NMI", "F1", "published", "Recall@1"]
     assert untrained.startswith("untrained")
     assert untrained.endswith("  none")
     assert lifted.endswith("  47.2 % (GoogLeNet; Rolínek et al., CVPR 2020)")
@@ -73,29 +71,10 @@ def test_all_of_it_then_some_more(cub: Path, tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / "triplet-512-seed-7").exists()
 
 
-def test_one_training_serves_all_sizes(cub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the preset best, which trains 512 dimensions whatever the embedding has."""
-    settings = {**QUICK, "preset": "best", "losses": ("lifted_struct",), "sizes": (8, 16)}
-    plan = reproduce("cub", cub / "prepared", tmp_path, dry_run=True, **settings).splitlines()
-    assert "lifted_struct-8   lifted structured, 8 dimensions, 2 steps: train, about" in plan[1]
-    assert "lifted_struct-16  lifted structured, 16 dimensions, 2 steps: as lifted_struct-8 was trained, about" in plan[2]
-    reproduce("cub", cub / "prepared", tmp_path, **settings)
-    small, large = (Embedder.load(tmp_path / f"lifted_struct-{dim}") for dim in (8, 16))
-    assert isinstance(small.linear, torch.nn.Linear)
-    assert isinstance(large.linear, torch.nn.Linear)
-    assert torch.equal(small.linear.weight, large.linear.weight[:8])
-    for name, tensor in small.trunk.state_dict().items():
-        assert torch.equal(tensor, large.trunk.state_dict()[name])
-    logs = [(tmp_path / f"lifted_struct-{dim}" / "log.jsonl").read_text() for dim in (8, 16)]
-    assert logs[0] == logs[1]  # to the images per second
-    capsys.readouterr()
-    assert "all 2 runs are done" in reproduce("cub", cub / "prepared", tmp_path, dry_run=True, **settings)
-
-
 def test_data_that_is_not_whole_or_another(cub: Path, tmp_path: Path) -> None:
-    quick = {**QUICK, "anyway": False, "dry_run": True}
+    quick = {**QUICK, "force": False, "dry_run": True}
     with pytest.raises(ValueError, match=r"must be prepared with --size 256 --fit resize, it is of 48 px and resize\."):
-        _check_prepared(PackedImages(cub / "prepared"), 256, "resize", anyway=False)
+        _check_prepared(PackedImages(cub / "prepared"), 256, "resize", force=False)
     rule = r"CUB-200-2011 must have 5,864 and 5,924 images to train on and to test, .* has 200 and 200\. Download it again, or"
     for data in (cub / "CUB_200_2011", cub / "prepared"):
         with pytest.raises(ValueError, match=rule):
@@ -120,7 +99,7 @@ def test_data_that_is_not_whole_or_another(cub: Path, tmp_path: Path) -> None:
         ),
         ({"losses": ["hinge"]}, r"loss must be one of .*, got 'hinge'"),
         ({"sizes": [0]}, r"sizes must be a whole number >= 1, got 0"),
-        ({"preset": "fast"}, r"preset must be one of best, paper, quick, got 'fast'"),
+        ({"preset": "fast"}, r"preset must be one of paper, quick, got 'fast'"),
         ({"trunk": "googlenet"}, r"googlenet"),  # its weights are not given
     ],
 )
@@ -132,6 +111,6 @@ def test_bad_plans(cub: Path, tmp_path: Path, change: dict[str, Any], text: str)
 
 def test_the_papers_preset_follows_its_authors_code_on_cub(cub: Path, tmp_path: Path) -> None:
     assert PAPER_ON == {"cub": {"lr": 1e-6, "steps": 40_000}}
-    paper: dict[str, Any] = {"preset": "paper", "trunk": "small", "crop": 40, "anyway": True, "dry_run": True, "sizes": (8,)}
+    paper: dict[str, Any] = {"preset": "paper", "trunk": "small", "crop": 40, "force": True, "dry_run": True, "sizes": (8,)}
     text = reproduce("cub", cub / "prepared", tmp_path, **paper)
     assert "lifted structured, 8 dimensions, 40,000 steps" in text

@@ -4,21 +4,23 @@ import sys
 
 import pytest
 
-from liftedstruct.runtime.memory import keep_memory
+from liftedstruct.runtime import memory
+from liftedstruct.runtime.memory import kept_memory
 
 CODE = """
 import resource, sys, torch
-from liftedstruct.runtime.memory import keep_memory
+from liftedstruct.runtime.memory import kept_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(8):
         a, b = torch.ones(10_000_000), torch.ones(20_000_000)
         del a, b
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-default = faults()
-assert keep_memory() and keep_memory()
-faults()
-print(default, faults())
+found = [faults()]
+with kept_memory() as outer, kept_memory() as inner:
+    faults()
+    found.append(faults())
+print(*found, faults(), outer, inner)
 """
 
 
@@ -29,14 +31,35 @@ def is_glibc() -> bool:
         return False
 
 
-@pytest.mark.skipif(not is_glibc(), reason="there is no glibc here, whose settings are the point")
-def test_pages_are_kept() -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+def page_faults(**variables: str) -> tuple[int, int, int, str]:
+    """By default, inside of the block, after it, and what the block says."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")} | variables
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True, env=environment)
-    default, kept = map(int, done.stdout.split())
-    assert kept < default / 10
+    before, inside, after, *said = done.stdout.split()
+    return int(before), int(inside), int(after), " ".join(said)
+
+
+@pytest.mark.skipif(not is_glibc(), reason="there is no glibc here, whose settings are the point")
+def test_pages_are_kept_as_long_as_the_block() -> None:
+    before, inside, after, said = page_faults()
+    assert said == "True True"
+    assert inside < before / 10
+    assert after > before / 2
+
+
+@pytest.mark.skipif(not is_glibc(), reason="there is no glibc here, whose settings are the point")
+@pytest.mark.parametrize("variables", [{"LIFTEDSTRUCT_KEEP_MEMORY": "0"}, {"MALLOC_TOP_PAD_": "131072"}])
+def test_it_can_be_turned_off(variables: dict[str, str]) -> None:
+    before, inside, _, said = page_faults(**variables)
+    assert said == "False False"
+    assert inside > before / 2
 
 
 def test_elsewhere_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert keep_memory() is False
+    memory._glibc.cache_clear()
+    try:
+        with kept_memory() as kept:
+            assert kept is False
+    finally:
+        memory._glibc.cache_clear()

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from liftedstruct import __version__
 from liftedstruct.cli import commands
 from liftedstruct.cli.flags import add_config_flags, add_flags
+from liftedstruct.runtime.memory import kept_memory
 from liftedstruct.runtime.progress import say
 
 __all__ = ["COMMANDS", "main"]
@@ -62,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no reason to fail
     try:
-        code = _run(sys.argv[1:] if argv is None else list(argv))
+        with kept_memory():  # once, for all that a command does
+            code = _run(sys.argv[1:] if argv is None else list(argv))
     finally:  # also after --help, wrong usage and --debug
         lost = _drop_unwritten()
     return code or lost

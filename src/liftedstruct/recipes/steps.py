@@ -1,4 +1,4 @@
-"""Numbered steps of a long piece of work, said one by one, with a word on how to go on if it is stopped."""
+"""Numbered steps of a long piece of work, said one by one, with a word on how to resume."""
 
 import contextlib
 import time
@@ -28,7 +28,7 @@ class Steps:
         try:
             yield
         except KeyboardInterrupt:
-            say(f"stopped in step {self.done} of {self.total}. What is done is kept: the same command again goes on from here.")
+            say(f"stopped in step {self.done} of {self.total}. What is done is kept: the same command resumes from here.")
             raise
 
     @property

@@ -1,4 +1,4 @@
-"""The machine as a run needs it: device, threads, memory that stays, and random numbers of its own."""
+"""The machine as a run needs it: device, threads, memory, signals, and random numbers of its own."""
 
 import contextlib
 import math
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from liftedstruct.runtime.limits import cpu_quota
-from liftedstruct.runtime.memory import keep_memory
+from liftedstruct.runtime.memory import kept_memory
 from liftedstruct.runtime.progress import say
 
 __all__ = ["computing", "find_device", "find_threads", "prepared", "seed_torch", "stop_signals", "warn_of_emulation"]
@@ -49,9 +49,8 @@ def find_threads() -> int:
 @contextlib.contextmanager
 def prepared(device: torch.device, threads: int) -> Iterator[None]:
     """While a run lasts; its random numbers and threads are no one else's."""
-    keep_memory()
     before = torch.get_num_threads(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with kept_memory(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.set_num_threads(threads)
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False  # the same bytes every time
         try:
@@ -96,7 +95,7 @@ def stop_signals() -> Iterator[list[str]]:
             raise KeyboardInterrupt
         came.append(name)  # systemd sends SIGTERM and SIGHUP together
         with contextlib.suppress(OSError):  # nobody may be reading; and print may be at work
-            os.write(2, b"stopping after this step; once more to stop at once, without a state of it\n")
+            os.write(2, b"stopping after this step; again to stop at once, without a state of it\n")
 
     heard = [signal.SIGINT, signal.SIGTERM]
     if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
