@@ -4,13 +4,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from liftedstruct.data.products.meshes import Floats, inlined, kernel
+from liftedstruct.data.products.kernels import Floats, Singles, inlined, kernel
 
 __all__ = ["Lights", "contact_map", "lit", "surroundings", "to_light"]
 
-Singles = NDArray[np.float32]
 SHADOW_CELLS = 160  # a side of the map of what the key light sees
 FLOOR_CELLS = 48  # a side of the map of the floor
 
@@ -21,7 +19,7 @@ class Lights(NamedTuple):
     key: Floats  # (3,), towards the light
     key_frame: Floats  # (2, 3), two axes across it
     fill: Floats
-    colours: Floats  # (4, 3): key, fill, sky, bounce
+    colors: Floats  # (4, 3): key, fill, sky, bounce
     softness: float  # half width of the shadow's edge, in units of the object
 
 
@@ -97,7 +95,7 @@ def surroundings(x: float, y: float, z: float, lights: Lights, blur: float) -> t
         boxes += 1.6 * lobe(k, 8.0 / (0.15 + blur))
     if f > 0:
         boxes += 0.8 * lobe(f, 6.0 / (0.15 + blur))
-    c = lights.colours
+    c = lights.colors
     level = (0.55 + 0.5 * max(z, 0.0)) * up
     dim = 1 - 0.75 * band * (1 - min(1.0, 1.5 * blur))
     return (

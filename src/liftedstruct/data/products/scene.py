@@ -6,12 +6,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.data.products.catalogue import build, category_of
-from liftedstruct.data.products.dice import Dice
+from liftedstruct.data.products.categories import build, category_of
+from liftedstruct.data.products.kernels import Floats, kernel
 from liftedstruct.data.products.lighting import Lights
-from liftedstruct.data.products.materials import chance, linear
-from liftedstruct.data.products.meshes import Floats, kernel
-from liftedstruct.data.products.rasteriser import Camera, Room, draw
+from liftedstruct.data.products.materials import linear
+from liftedstruct.data.products.random_stream import RandomStream
+from liftedstruct.data.products.rasterizer import Camera, Room, draw
+from liftedstruct.data.products.textures import chance
 from liftedstruct.runtime.checks import check_count
 
 __all__ = ["RENDERER_VERSION", "render"]
@@ -34,40 +35,40 @@ def render(product: int, image: int, size: int = 128, seed: int = 0) -> NDArray[
     product, image = check_count("product", product, 0), check_count("image", image, 0)
     size, seed = check_count("size", size, 16), check_count("seed", seed, 0)
     vertices, triangles, paint, paints, box = model(product, seed)
-    dice = Dice("image", seed, product, image)
+    rng = RandomStream("image", seed, product, image)
     sideways = category_of(product, seed) in ("bicycle", "stapler")
-    camera = aim(dice, box, sideways)
+    camera = aim(rng, box, sideways)
     radius = math.sqrt(box[0] ** 2 + box[1] ** 2 + box[2] ** 2 / 4)
-    room, lights = furnish(dice, camera)
+    room, lights = furnish(rng, camera)
     samples = 2 if size >= 96 else 2 * -(-96 // size)
     linear_image, _ = draw(vertices, triangles, paint, paints, radius, camera, lights, room, size, samples)
-    develop(linear_image, exposure(dice), LEVELS)
-    out: NDArray[np.uint8] = frame(linear_image, dice, size)
+    develop(linear_image, exposure(rng), LEVELS)
+    out: NDArray[np.uint8] = frame(linear_image, rng, size)
     return out
 
 
 @lru_cache(maxsize=64)
 def model(product: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int32], Floats, Floats]:
     """Mesh and paints of a product, standing on z = 0 about the origin, and its half width, half depth and height."""
-    vertices, triangles, paint, paints = build(product, seed).finish()
+    vertices, triangles, paint, paints = build(product, seed).arrays()
     low, high = vertices[:, :3].min(axis=0), vertices[:, :3].max(axis=0)
     vertices[:, :3] -= np.array(((low[0] + high[0]) / 2, (low[1] + high[1]) / 2, low[2]), dtype=np.float32)
     return vertices, triangles, paint, paints, (high - low) * np.array((0.5, 0.5, 1.0))
 
 
-def aim(dice: Dice, box: Floats, sideways: bool) -> Camera:
+def aim(rng: RandomStream, box: Floats, sideways: bool) -> Camera:
     """A camera around the product, mostly from the front and a little above, at times close enough to cut it off.
 
     ``box`` has the half width and half depth, and the height.
     """
-    side = dice()
-    yaw = dice.near(0.55) if side < 0.58 else dice(-1.9, 1.9) if side < 0.92 else dice(-math.pi, math.pi)
-    if sideways and dice.chance(0.4):
+    side = rng()
+    yaw = rng.normal(0.55) if side < 0.58 else rng(-1.9, 1.9) if side < 0.92 else rng(-math.pi, math.pi)
+    if sideways and rng.chance(0.4):
         yaw += math.pi
-    pitch = math.radians(dice(4, 32) if dice.chance(0.8) else dice(-1, 62))
-    roll = math.radians(dice.near(1.5) if dice.chance(0.8) else dice.near(7))
+    pitch = math.radians(rng(4, 32) if rng.chance(0.8) else rng(-1, 62))
+    roll = math.radians(rng.normal(1.5) if rng.chance(0.8) else rng.normal(7))
     radius = math.sqrt(box[0] ** 2 + box[1] ** 2 + box[2] ** 2 / 4)
-    away = radius * dice(2.1, 5.5)
+    away = radius * rng(2.1, 5.5)
     target = np.array((0.0, 0.0, 0.5 * box[2]))
     forward = np.array((-math.sin(yaw) * math.cos(pitch), math.cos(yaw) * math.cos(pitch), -math.sin(pitch)))
     at = target - away * forward
@@ -82,52 +83,52 @@ def aim(dice: Dice, box: Floats, sideways: bool) -> Camera:
     seen = (CORNERS * box - at) @ axes.T  # (8, 3)
     x, y = seen[:, 0] / seen[:, 2], seen[:, 1] / seen[:, 2]
     wide = float(max(x.max() - x.min(), y.max() - y.min()))
-    share = dice(0.68, 1.0) if dice.chance(0.72) else dice(1.0, 1.6)  # of the picture that the product takes
+    share = rng(0.68, 1.0) if rng.chance(0.72) else rng(1.0, 1.6)  # of the picture that the product takes
     focal = share / wide
     drift = 0.12 * max(0.1, 1 - share) if share < 1 else 0.14
     middle_x, middle_y = 0.5 * float(x.max() + x.min()), 0.5 * float(y.max() + y.min())
-    return Camera(at, axes, focal, 0.5 - focal * middle_x + dice.near(drift), 0.5 + focal * middle_y + dice.near(drift))
+    return Camera(at, axes, focal, 0.5 - focal * middle_x + rng.normal(drift), 0.5 + focal * middle_y + rng.normal(drift))
 
 
-def furnish(dice: Dice, camera: Camera) -> tuple[Room, Lights]:
+def furnish(rng: RandomStream, camera: Camera) -> tuple[Room, Lights]:
     """The room, from a white studio to somebody's carpet, and its lights."""
     forward = camera.frame[2]
     heading = forward[:2] / math.hypot(forward[0], forward[1])
     facing = math.atan2(heading[1], heading[0])
-    kind = dice()
+    kind = rng()
     blobs = np.empty((0, 6))
     floor = wall = 0
-    seamless, shadow, distance = 1.0, dice(0.5, 1.0), dice(1.2, 3.5)
+    seamless, shadow, distance = 1.0, rng(0.5, 1.0), rng(1.2, 3.5)
     if kind < 0.34:  # cut out on white
-        tone = linear(dice.pick(WHITES[:3]))
-        colours = (tone, tone, tone, tone)
-        shadow = dice(0.2, 0.9) if dice.chance(0.7) else 0.0
+        tone = linear(rng.choice(WHITES[:3]))
+        colors = (tone, tone, tone, tone)
+        shadow = rng(0.2, 0.9) if rng.chance(0.7) else 0.0
     elif kind < 0.56:  # grey studio
-        low, high = linear(dice.pick(WHITES)), linear(dice.pick((*WHITES, "b9bcc0", "d4d4d2")))
-        colours = (low, low, high, high)
-    elif kind < 0.66:  # coloured paper
-        tone = linear(dice.pick(TINTS))
-        k = dice(0.6, 1.1)
-        colours = (tone, tone, (k * tone[0], k * tone[1], k * tone[2]), tone)
+        low, high = linear(rng.choice(WHITES)), linear(rng.choice((*WHITES, "b9bcc0", "d4d4d2")))
+        colors = (low, low, high, high)
+    elif kind < 0.66:  # colored paper
+        tone = linear(rng.choice(TINTS))
+        k = rng(0.6, 1.1)
+        colors = (tone, tone, (k * tone[0], k * tone[1], k * tone[2]), tone)
     else:  # a home
         seamless = 0.0
-        floor = dice.pick((1, 1, 2, 2, 3, 4, 5))
-        a, b = dice.pick({1: WOODS, 2: CARPETS, 3: STONES, 4: STONES, 5: CARPETS}[floor])
-        plain = dice.pick(WALLS)
-        wall = dice.pick((0, 0, 4, 4, 5, 3))
-        second = linear(dice.pick(WALLS))
-        colours = (linear(a), linear(b), linear(plain), second)
-        distance = dice(0.5, 3.0)
-        if dice.chance(0.45):
+        floor = rng.choice((1, 1, 2, 2, 3, 4, 5))
+        a, b = rng.choice({1: WOODS, 2: CARPETS, 3: STONES, 4: STONES, 5: CARPETS}[floor])
+        plain = rng.choice(WALLS)
+        wall = rng.choice((0, 0, 4, 4, 5, 3))
+        second = linear(rng.choice(WALLS))
+        colors = (linear(a), linear(b), linear(plain), second)
+        distance = rng(0.5, 3.0)
+        if rng.chance(0.45):
             blobs = np.array(
                 [
-                    (dice(-0.1, 1.1), dice(-0.1, 0.7), dice(0.06, 0.3), *linear(dice.pick(THINGS)))
-                    for _ in range(dice.whole(2, 7))
+                    (rng(-0.1, 1.1), rng(-0.1, 0.7), rng(0.06, 0.3), *linear(rng.choice(THINGS)))
+                    for _ in range(rng.integer(2, 7))
                 ]
             )
-    room = Room(floor, wall, np.array(colours), heading, distance, seamless, shadow, dice(0.6, 2.2), blobs, dice.whole(0, 9999))
-    side = facing + math.pi + dice(-1.9, 1.9)  # lights stand behind the camera or beside the product
-    rise = math.radians(dice(22, 72))
+    room = Room(floor, wall, np.array(colors), heading, distance, seamless, shadow, rng(0.6, 2.2), blobs, rng.integer(0, 9999))
+    side = facing + math.pi + rng(-1.9, 1.9)  # lights stand behind the camera or beside the product
+    rise = math.radians(rng(22, 72))
     key = np.array((math.cos(side) * math.cos(rise), math.sin(side) * math.cos(rise), math.sin(rise)))
     across = np.array((-math.sin(side), math.cos(side), 0.0))
     other = np.array(
@@ -137,28 +138,28 @@ def furnish(dice: Dice, camera: Camera) -> tuple[Room, Lights]:
             key[0] * across[1] - key[1] * across[0],
         )
     )
-    back = side + math.pi + dice(-1.2, 1.2)
-    rise = math.radians(dice(5, 45))
+    back = side + math.pi + rng(-1.2, 1.2)
+    rise = math.radians(rng(5, 45))
     fill = np.array((math.cos(back) * math.cos(rise), math.sin(back) * math.cos(rise), math.sin(rise)))
-    warm = dice.near(0.07)
-    hard = dice(0.15, 0.75)
+    warm = rng.normal(0.07)
+    hard = rng(0.15, 0.75)
     tint = np.array((1 + warm, 1.0, 1 - warm))
-    bounce = 0.25 * np.array(colours[0]) + 0.15
+    bounce = 0.25 * np.array(colors[0]) + 0.15
     lit = np.stack(
-        (tint * (0.35 + 0.75 * hard), (2 - tint) * dice(0.08, 0.3), np.full(3, 0.75 - 0.4 * hard), bounce * (1.1 - hard))
+        (tint * (0.35 + 0.75 * hard), (2 - tint) * rng(0.08, 0.3), np.full(3, 0.75 - 0.4 * hard), bounce * (1.1 - hard))
     )
-    return room, Lights(key, np.stack((across, other)), fill, lit, dice(0.008, 0.06))
+    return room, Lights(key, np.stack((across, other)), fill, lit, rng(0.008, 0.06))
 
 
-def exposure(dice: Dice) -> Floats:
+def exposure(rng: RandomStream) -> Floats:
     """Gains of red, green and blue, contrast, darkening of the corners, noise, blur, and the noise's seed."""
-    warm, tint = dice.near(0.05), dice.near(0.02)
-    gain = 1.06 * 2 ** dice.near(0.18)
-    blur = dice(0.1, 0.45) if dice.chance(0.35) else 0.0
-    grain = dice(0.0, 0.012) if dice.chance(0.8) else dice(0.012, 0.04)
-    corners = dice(0.0, 0.35) if dice.chance(0.4) else 0.0
+    warm, tint = rng.normal(0.05), rng.normal(0.02)
+    gain = 1.06 * 2 ** rng.normal(0.18)
+    blur = rng(0.1, 0.45) if rng.chance(0.35) else 0.0
+    grain = rng(0.0, 0.012) if rng.chance(0.8) else rng(0.012, 0.04)
+    corners = rng(0.0, 0.35) if rng.chance(0.4) else 0.0
     return np.array(
-        (gain * (1 + warm), gain * (1 + tint), gain * (1 - warm), dice(0.9, 1.12), corners, grain, blur, dice.whole(0, 99999))
+        (gain * (1 + warm), gain * (1 + tint), gain * (1 - warm), rng(0.9, 1.12), corners, grain, blur, rng.integer(0, 99999))
     )
 
 
@@ -175,7 +176,7 @@ def develop(image: NDArray[np.float32], e: Floats, levels: NDArray[np.float32]) 
             tint = 0.3 * e[5] * (chance(x, y, seed + 2) - 0.5)
             for c in range(3):
                 v = max(0.0, image[y, x, c] * e[c] * corner)
-                if v > 0.8:  # a soft shoulder, as film has, so that highlights keep some colour
+                if v > 0.8:  # a soft shoulder, as film has, so that highlights keep some color
                     v = 1 - 0.04 / (v - 0.6)
                 g = levels[int(v * (len(levels) - 1))]
                 image[y, x, c] = 0.5 + (g - 0.5) * e[3] + grain + (c - 1) * tint
@@ -192,12 +193,12 @@ def develop(image: NDArray[np.float32], e: Floats, levels: NDArray[np.float32]) 
                         before = here
 
 
-def frame(image: NDArray[np.float32], dice: Dice, size: int) -> NDArray[np.uint8]:
+def frame(image: NDArray[np.float32], rng: RandomStream, size: int) -> NDArray[np.uint8]:
     """Bytes; some pictures come with a white margin, as sellers upload them."""
     out = (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
-    if dice.chance(0.12):
-        margin = int(dice(0.03, 0.13) * size)
-        if dice.chance(0.5):
+    if rng.chance(0.12):
+        margin = int(rng(0.03, 0.13) * size)
+        if rng.chance(0.5):
             out[:margin] = out[size - margin :] = 255
         else:
             out[:, :margin] = out[:, size - margin :] = 255

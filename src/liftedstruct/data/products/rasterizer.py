@@ -1,4 +1,4 @@
-"""The rasteriser: triangles, a camera, lights and a room in; an image in linear light out.
+"""The rasterizer: triangles, a camera, lights and a room in; an image in linear light out.
 
 Deferred: first every sample (a square of them per pixel) finds its nearest triangle, then each cell of a mesh (two triangles)
 that a pixel sees is shaded there once, at the middle of its samples, and weighted by their number. A depth map from the key
@@ -9,24 +9,20 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from liftedstruct.data.products.kernels import Floats, Integers, Singles, inlined, kernel
 from liftedstruct.data.products.lighting import (
     FLOOR_CELLS,
     SHADOW_CELLS,
     Lights,
-    Singles,
     contact_map,
     lit,
     surroundings,
     to_light,
 )
-from liftedstruct.data.products.materials import ALPHA, GLOSS, GLOW, METAL, PATTERN, SHINE, chance, noise, surface_colour
-from liftedstruct.data.products.meshes import Floats, inlined, kernel
+from liftedstruct.data.products.textures import ALPHA, GLOSS, GLOW, METAL, PATTERN, SHINE, chance, noise, surface_color
 
 __all__ = ["Camera", "Room", "draw"]
-
-Integers = NDArray[np.int32]
 
 
 class Camera(NamedTuple):
@@ -44,7 +40,7 @@ class Room(NamedTuple):
 
     floor: int
     wall: int
-    colours: Floats  # (4, 3): floor and its second colour, wall and its second colour
+    colors: Floats  # (4, 3): floor and its second color, wall and its second color
     heading: Floats  # (2,), horizontal direction into the picture
     distance: float  # of the wall from the product
     seamless: float  # 1: floor runs into the wall without a line
@@ -212,7 +208,7 @@ def shade(
         a * vertices[i, 4] + b * vertices[j, 4] + c * vertices[k, 4],
         a * vertices[i, 5] + b * vertices[j, 5] + c * vertices[k, 5],
     )
-    red, green, blue = surface_colour(
+    red, green, blue = surface_color(
         m,
         row,
         a * vertices[i, 6] + b * vertices[j, 6] + c * vertices[k, 6],
@@ -226,7 +222,7 @@ def shade(
     if facing < 0:
         length, facing = -length, -facing
     nx, ny, nz = nx / length, ny / length, nz / length
-    L, fill, colours = lights.key, lights.fill, lights.colours
+    L, fill, colors = lights.key, lights.fill, lights.colors
     key = nx * L[0] + ny * L[1] + nz * L[2]
     seen = 0.0
     if key > 0:
@@ -250,17 +246,17 @@ def shade(
     front = (1 - metal) * (shine + (1 - shine) * 0.6 * grazing * smooth)
     glow = m[row, GLOW]
     out_r = red * (
-        (1 - metal) * (direct * colours[0, 0] + second * colours[1, 0] + sky * colours[2, 0] + bounce * colours[3, 0]) + glow
+        (1 - metal) * (direct * colors[0, 0] + second * colors[1, 0] + sky * colors[2, 0] + bounce * colors[3, 0]) + glow
     )
     out_g = green * (
-        (1 - metal) * (direct * colours[0, 1] + second * colours[1, 1] + sky * colours[2, 1] + bounce * colours[3, 1]) + glow
+        (1 - metal) * (direct * colors[0, 1] + second * colors[1, 1] + sky * colors[2, 1] + bounce * colors[3, 1]) + glow
     )
     out_b = blue * (
-        (1 - metal) * (direct * colours[0, 2] + second * colours[1, 2] + sky * colours[2, 2] + bounce * colours[3, 2]) + glow
+        (1 - metal) * (direct * colors[0, 2] + second * colors[1, 2] + sky * colors[2, 2] + bounce * colors[3, 2]) + glow
     )
-    out_r += (front + metal * (red + (1 - red) * grazing)) * (ex * near_floor + spot * colours[0, 0])
-    out_g += (front + metal * (green + (1 - green) * grazing)) * (ey * near_floor + spot * colours[0, 1])
-    out_b += (front + metal * (blue + (1 - blue) * grazing)) * (ez * near_floor + spot * colours[0, 2])
+    out_r += (front + metal * (red + (1 - red) * grazing)) * (ex * near_floor + spot * colors[0, 0])
+    out_g += (front + metal * (green + (1 - green) * grazing)) * (ey * near_floor + spot * colors[0, 1])
+    out_b += (front + metal * (blue + (1 - blue) * grazing)) * (ez * near_floor + spot * colors[0, 2])
     return out_r, out_g, out_b
 
 
@@ -283,7 +279,7 @@ def background(
     reach = min(to_wall, to_floor)
     gx, gy, gz = camera.at[0] + reach * dx, camera.at[1] + reach * dy, camera.at[2] + reach * dz
     deep, side = gx * room.heading[0] + gy * room.heading[1], gx * room.heading[1] - gy * room.heading[0]
-    c = room.colours
+    c = room.colors
     wall_share = 1.0 if to_wall < to_floor else 0.0
     if room.seamless > 0:
         t = min(1.0, max(0.0, deep / room.distance))
@@ -320,7 +316,7 @@ def background(
 
 @inlined
 def room_texture(kind: int, u: float, v: float, seed: int) -> float:
-    """The share of the second colour on a floor or wall."""
+    """The share of the second color on a floor or wall."""
     if kind == 1:  # planks
         plank = math.floor(3 * v)
         tone = chance(plank, 3, seed)
