@@ -1,16 +1,14 @@
-"""Light in a scene: where the lamps are, what they reach, what is reflected, and how dark it is under a product."""
+"""Light in a scene: where the lights are, what they reach, what is reflected, and how dark it is under a product."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from liftedstruct.data.products.meshes import Floats, inlined, kernel
+from liftedstruct.data.products.kernels import Floats, Singles, dot, inlined, kernel
 
-__all__ = ["Lights", "contact_map", "lit", "surroundings", "to_light"]
+__all__ = ["FLOOR_CELLS", "SHADOW_CELLS", "Lights", "contact_map", "key_light_share", "surroundings", "to_light"]
 
-Singles = NDArray[np.float32]
 SHADOW_CELLS = 160  # a side of the map of what the key light sees
 FLOOR_CELLS = 48  # a side of the map of the floor
 
@@ -21,19 +19,14 @@ class Lights(NamedTuple):
     key: Floats  # (3,), towards the light
     key_frame: Floats  # (2, 3), two axes across it
     fill: Floats
-    colours: Floats  # (4, 3): key, fill, sky, bounce
+    colors: Floats  # (4, 3): key, fill, sky, bounce
     softness: float  # half width of the shadow's edge, in units of the object
 
 
 @inlined
 def to_light(lights: Lights, x: float, y: float, z: float) -> tuple[float, float, float]:
     """A point across and towards the key light."""
-    f, k = lights.key_frame, lights.key
-    return (
-        f[0, 0] * x + f[0, 1] * y + f[0, 2] * z,
-        f[1, 0] * x + f[1, 1] * y + f[1, 2] * z,
-        k[0] * x + k[1] * y + k[2] * z,
-    )
+    return dot(lights.key_frame[0], x, y, z), dot(lights.key_frame[1], x, y, z), dot(lights.key, x, y, z)
 
 
 @kernel
@@ -45,23 +38,23 @@ def contact_map(heights: Singles, radius: float) -> Singles:
         for j in range(m):
             if heights[i, j] > -1e8:
                 dark[i, j] = math.exp(7 * min(heights[i, j], 0.0) / radius)
-    for reach in (1, 3):
-        for axis in range(2):
-            out = np.zeros((m, m), np.float32)
-            for i in range(m):
-                for j in range(m):
-                    total = 0.0
-                    for d in range(-reach, reach + 1):
-                        y, x = (min(max(i + d, 0), m - 1), j) if axis == 0 else (i, min(max(j + d, 0), m - 1))
-                        total += dark[y, x]
-                    out[i, j] = total / (2 * reach + 1)
-            dark = out
+    for reach in (1, 1, 3, 3):  # each pass transposes: rows and columns in turn
+        out = np.zeros((m, m), np.float32)
+        for i in range(m):
+            for j in range(m):
+                total = 0.0
+                for d in range(-reach, reach + 1):
+                    total += dark[min(max(i + d, 0), m - 1), j]
+                out[j, i] = total / (2 * reach + 1)
+        dark = out
     return dark
 
 
 @inlined
-def lit(lights: Lights, shadows: Singles, radius: float, x: float, y: float, z: float, bias: float, spread: float) -> float:
-    """The share of the key light that reaches a point: nine looks at the shadow map."""
+def key_light_share(
+    lights: Lights, shadows: Singles, radius: float, x: float, y: float, z: float, bias: float, spread: float
+) -> float:
+    """The share of the key light that reaches a point: nine samples of the shadow map."""
     a, b, c = to_light(lights, x, y, z - 0.5 * radius)
     to_cells = SHADOW_CELLS / (2.1 * radius)
     step = spread * to_cells
@@ -80,8 +73,8 @@ def lit(lights: Lights, shadows: Singles, radius: float, x: float, y: float, z: 
 
 @inlined
 def lobe(x: float, n: float) -> float:
-    """About x to the power n for x in [0, 1], without a logarithm (Schlick's)."""
-    return x / (n - n * x + x)
+    """About x to the power n for x in [0, 1], and 0 below, without a logarithm (Schlick's)."""
+    return x / (n - n * x + x) if x > 0 else 0.0
 
 
 @inlined
@@ -90,14 +83,10 @@ def surroundings(x: float, y: float, z: float, lights: Lights, blur: float) -> t
     rise = z / (0.1 + blur)
     up = 0.5 + 0.5 * rise / math.sqrt(1 + rise * rise)
     band = 1 / (1 + (z + 0.05) ** 2 / (0.02 + blur)) ** 2
-    boxes = 0.0
-    k = x * lights.key[0] + y * lights.key[1] + z * lights.key[2]
-    f = x * lights.fill[0] + y * lights.fill[1] + z * lights.fill[2]
-    if k > 0:
-        boxes += 1.6 * lobe(k, 8.0 / (0.15 + blur))
-    if f > 0:
-        boxes += 0.8 * lobe(f, 6.0 / (0.15 + blur))
-    c = lights.colours
+    boxes = 1.6 * lobe(dot(lights.key, x, y, z), 8.0 / (0.15 + blur)) + 0.8 * lobe(
+        dot(lights.fill, x, y, z), 6.0 / (0.15 + blur)
+    )
+    c = lights.colors
     level = (0.55 + 0.5 * max(z, 0.0)) * up
     dim = 1 - 0.75 * band * (1 - min(1.0, 1.5 * blur))
     return (

@@ -1,151 +1,160 @@
-"""What products are made of: rows of numbers for the rasteriser, and the colour that a row has at a place on a surface."""
+"""What products are made of: plastic, metal, wood, fabric, leather, ceramic, glass, with a little randomness in each.
 
-import math
+Colors come from short lists, so that many products of a category share one and only shape and detail tell them apart.
+"""
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
-from liftedstruct.data.products.meshes import inlined, kernel
+from liftedstruct.data.products.random_stream import RandomStream
+from liftedstruct.data.products.textures import PATTERNS, TEXTURES
 
-__all__ = ["PATTERNS", "TEXTURES", "linear", "material", "noise", "surface_colour"]
+__all__ = [
+    "Material",
+    "ceramic",
+    "fabric",
+    "glass",
+    "leather",
+    "linear",
+    "metal",
+    "plastic",
+    "rubber",
+    "with_logo",
+    "with_pattern",
+    "wood",
+]
 
-# columns of a row
-A, B, TEXTURE, TEXTURE_SCALE, PATTERN, P1, P2, P3, P4, GLOSS, SHINE, METAL, ALPHA, GLOW, SEED, WIDTH = (
-    0, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
-)  # fmt: skip
-TEXTURES = ("smooth", "wood", "brushed", "woven", "speckled", "leather", "wicker")
-PATTERNS = ("plain", "bands", "pinstripes", "checks", "dots", "two-tone", "diagonal", "glyph", "chevron", "tartan", "petals")
+Color = tuple[float, float, float]
+METALS = {
+    "chrome": "dcdcde",
+    "steel": "b4b5b8",
+    "brass": "c8a050",
+    "copper": "c07850",
+    "iron": "55565a",
+    "black": "1f1f21",
+}
+WOODS = {
+    "oak": "b98a55",
+    "pine": "dab981",
+    "walnut": "6a452b",
+    "cherry": "8e4f30",
+    "white": "e6e2da",
+    "black": "2b2725",
+    "teak": "9a6438",
+}
+DARK = "222224"
+DECORATIVE = tuple(pattern for pattern in PATTERNS if pattern not in ("plain", "logo"))
 
 
-def linear(colour: str) -> tuple[float, float, float]:
-    """Linear light of a colour written as six hexadecimal digits."""
-    r, g, b = (((int(colour[i : i + 2], 16) / 255 + 0.055) / 1.055) ** 2.4 for i in (0, 2, 4))
+class Material(NamedTuple):
+    """Two colors in linear light, the texture and pattern between them, and how light leaves the surface.
+
+    ``places`` are the pattern's period, its share of the second color, and its origin (u, v); of a two-tone the first is the
+    height of the change; of a logo the width, the bits, and the middle. ``gloss`` is the Blinn-Phong exponent, ``shine`` the
+    reflectance face on, ``alpha`` how many of four samples the surface covers.
+    """
+
+    color: Color
+    second: Color | None = None
+    texture: str = "smooth"
+    scale: float = 1.0
+    pattern: str = "plain"
+    places: tuple[float, float, float, float] = (0.1, 0.5, 0, 0)
+    gloss: float = 40
+    shine: float = 0.04
+    metal: float = 0.0
+    alpha: int = 4
+    glow: float = 0.0
+    seed: int = 0
+
+    def row(self) -> list[float]:
+        """The numbers that :mod:`~liftedstruct.data.products.textures` and the rasterizer read."""
+        texture, pattern = TEXTURES.index(self.texture), PATTERNS.index(self.pattern)
+        return [*self.color, *(self.second or self.color), texture, self.scale, pattern, *self.places, *self[6:]]
+
+
+def linear(code: str) -> Color:
+    """Linear light of a color written as six hexadecimal digits."""
+    r, g, b = (((int(code[i : i + 2], 16) / 255 + 0.055) / 1.055) ** 2.4 for i in (0, 2, 4))
     return r, g, b
 
 
-def material(
-    colour: tuple[float, float, float],
-    second: tuple[float, float, float] | None = None,
-    texture: str = "smooth",
-    scale: float = 1.0,
-    pattern: str = "plain",
-    places: tuple[float, float, float, float] = (0.1, 0.5, 0, 0),
-    gloss: float = 40,
-    shine: float = 0.04,
-    metal: float = 0.0,
-    alpha: int = 4,
-    glow: float = 0.0,
-    seed: int = 0,
-) -> list[float]:
-    """A row: two colours, the texture and pattern between them, and how light leaves it.
-
-    ``places`` are the pattern's period, its share of the second colour, and its origin (u, v); of a two-tone the first is the
-    height of the change; of a glyph the width, the bits, and the middle. ``gloss`` is the Blinn-Phong exponent, ``shine`` the
-    reflectance face on, ``alpha`` how many of four samples the surface covers.
-    """
-    second = second or colour
-    return [
-        *colour,
-        *second,
-        TEXTURES.index(texture),
-        scale,
-        PATTERNS.index(pattern),
-        *places,
-        gloss,
-        shine,
-        metal,
-        alpha,
-        glow,
-        seed,
-    ]
+def varied(rng: RandomStream, code: str, spread: float = 0.05) -> Color:
+    """A color moved a little: no two batches of paint are equal; never so white that it is lost on white."""
+    k = 1 + rng.normal(spread)
+    r, g, b = (min(0.78, c * k * (1 + rng.normal(std))) for c, std in zip(linear(code), (0.03, 0.02, 0.03), strict=True))
+    return r, g, b
 
 
-@inlined
-def chance(i: int, j: int, seed: int) -> float:
-    """A number in [0, 1) that looks random and depends on three whole numbers."""
-    h = (i * 374761393 + j * 668265263 + seed * 974634777) & 0xFFFFFFFF
-    h = ((h ^ (h >> 13)) * 1274126177) & 0xFFFFFFFF
-    return ((h ^ (h >> 16)) & 0xFFFFFF) / 16777216.0
+def plastic(rng: RandomStream, *codes: str, gloss: float | None = None) -> Material:
+    """Molded plastic or paint in one of the colors, from matte to piano black."""
+    code = rng.choice(codes)
+    gloss = rng.choice((14, 40, 110)) if gloss is None else gloss
+    return Material(varied(rng, code), gloss=gloss, shine=0.03 + 0.0002 * gloss, seed=rng.integer(0, 999))
 
 
-@kernel
-def noise(x: float, y: float, seed: int) -> float:
-    """Smooth noise in [0, 1) with one bump per unit."""
-    i, j = math.floor(x), math.floor(y)
-    a, b = x - i, y - j
-    a, b = a * a * (3 - 2 * a), b * b * (3 - 2 * b)
-    low = chance(i, j, seed) * (1 - a) + chance(i + 1, j, seed) * a
-    high = chance(i, j + 1, seed) * (1 - a) + chance(i + 1, j + 1, seed) * a
-    return low * (1 - b) + high * b
+def metal(rng: RandomStream, *kinds: str, brushed: bool | None = None) -> Material:
+    """One of the metals, chrome to iron, polished or brushed."""
+    kind = rng.choice(kinds)
+    brushed = rng.chance(0.4) if brushed is None else brushed
+    if kind == "black":
+        return Material(varied(rng, METALS[kind]), gloss=45, shine=0.06)
+    color, scale, seed = varied(rng, METALS[kind], 0.03), rng(0.7, 1.4), rng.integer(0, 999)
+    if brushed:
+        return Material(color, texture="brushed", scale=scale, gloss=26, metal=0.85, seed=seed)
+    return Material(color, scale=scale, gloss=160, metal=0.85, seed=seed)
 
 
-@inlined
-def surface_colour(m: NDArray[np.float64], row: int, u: float, v: float) -> tuple[float, float, float]:
-    """Linear colour at (u, v) of the material in this row of the table."""
-    t = pattern_at(m, row, u, v)
-    k = texture_at(int(m[row, TEXTURE]), u * m[row, TEXTURE_SCALE], v * m[row, TEXTURE_SCALE], int(m[row, SEED]))
-    return (
-        k * (m[row, A] + t * (m[row, B] - m[row, A])),
-        k * (m[row, A + 1] + t * (m[row, B + 1] - m[row, A + 1])),
-        k * (m[row, A + 2] + t * (m[row, B + 2] - m[row, A + 2])),
-    )
+def wood(rng: RandomStream, *kinds: str) -> Material:
+    """One of the timbers, oiled or lacquered; two of them painted."""
+    kind = rng.choice(kinds)
+    texture = "smooth" if kind in ("white", "black") else "wood"
+    color, scale, gloss = varied(rng, WOODS[kind]), rng(0.7, 1.6), rng.choice((18, 50))
+    return Material(color, texture=texture, scale=scale, gloss=gloss, seed=rng.integer(0, 999))
 
 
-@inlined
-def texture_at(kind: int, u: float, v: float, seed: int) -> float:
-    """How much darker or brighter the grain of a material makes it."""
-    if kind == 1:  # wood: streaks along u, bent a little
-        bend = 0.35 * noise(2.2 * u, 3 * v, seed)
-        rings = noise(1.1 * u + 5, 26 * (v + bend), seed + 1)
-        return 0.62 + 0.42 * rings + 0.22 * noise(4 * u, 90 * v, seed + 2)
-    if kind == 2:  # brushed: hair lines along u
-        return 0.84 + 0.32 * noise(3 * u, 220 * v, seed)
-    if kind == 3:  # woven
-        return 0.8 + 0.14 * math.sin(150 * u) * math.sin(150 * v) + 0.26 * noise(60 * u, 60 * v, seed)
-    if kind == 4:  # speckled
-        return 0.45 if chance(math.floor(70 * u), math.floor(70 * v), seed) > 0.93 else 1.0
-    if kind == 5:  # leather: patches and creases
-        return 0.74 + 0.2 * noise(9 * u, 9 * v, seed) + 0.16 * noise(55 * u, 55 * v, seed + 1)
-    if kind == 6:  # wicker: strands over and under
-        over = math.sin(55 * u) * (1.0 if math.floor(17.5 * v) % 2 else -1.0)
-        return 0.72 + 0.28 * over + 0.15 * math.sin(110 * v)
-    return 1.0
+def fabric(rng: RandomStream, code: str, second: str | None = None, pattern: str = "plain", period: float = 0.1) -> Material:
+    """Upholstery, plain or patterned."""
+    color, second_color, scale = varied(rng, code), varied(rng, second or code), rng(0.7, 1.5)
+    places = (period, rng(0.25, 0.6), rng(), rng())
+    return Material(color, second_color, "woven", scale, pattern, places, gloss=4, shine=0.012, seed=rng.integer(0, 999))
 
 
-@inlined
-def pattern_at(m: NDArray[np.float64], row: int, u: float, v: float) -> float:
-    """The share of the second colour."""
-    kind = int(m[row, PATTERN])
-    if kind == 0:
-        return 0.0
-    period, share = m[row, P1], m[row, P2]
-    x, y = (u - m[row, P3]) / period, (v - m[row, P4]) / period
-    fx, fy = x - math.floor(x), y - math.floor(y)
-    inside = False
-    if kind == 1:
-        inside = fy < share
-    elif kind == 2:
-        inside = fx < share
-    elif kind == 3:
-        inside = (math.floor(x) + math.floor(y)) % 2 == 0
-    elif kind == 4:
-        x += 0.5 * (math.floor(y) % 2)
-        fx = x - math.floor(x)
-        inside = (fx - 0.5) ** 2 + (fy - 0.5) ** 2 < 0.25 * share
-    elif kind == 5:
-        inside = v > period
-    elif kind == 6:
-        x += y
-        inside = x - math.floor(x) < share
-    elif kind == 7:  # a symmetric sign of 5 x 5 cells, 15 bits
-        i, j = math.floor(5 * x + 2.5), math.floor(5 * y + 2.5)
-        inside = 0 <= i < 5 and 0 <= j < 5 and (int(share) >> (3 * j + min(i, 4 - i))) & 1 == 1
-    elif kind == 8:
-        y += 0.8 * abs(fx - 0.5)
-        inside = y - math.floor(y) < share
-    elif kind == 9:
-        return (0.5 if fx < share else 0.0) + (0.5 if fy < share else 0.0)
-    elif kind == 10:
-        r, a = math.sqrt((fx - 0.5) ** 2 + (fy - 0.5) ** 2), math.atan2(fy - 0.5, fx - 0.5)
-        inside = r < 0.45 * math.sqrt(share) * (0.65 + 0.35 * math.cos(5 * a)) and r > 0.07
-    return 1.0 if inside else 0.0
+def leather(rng: RandomStream, *codes: str) -> Material:
+    """Leather of one of the colors, with a dull shine."""
+    color, scale = varied(rng, rng.choice(codes)), rng(0.8, 1.6)
+    return Material(color, texture="leather", scale=scale, gloss=22, shine=0.05, seed=rng.integer(0, 999))
+
+
+def ceramic(rng: RandomStream, *codes: str) -> Material:
+    """Glazed stoneware of one of the colors, at times speckled."""
+    code = rng.choice(codes)
+    texture = "speckled" if rng.chance(0.2) else "smooth"
+    color, second, places = varied(rng, code), varied(rng, code), (0.1, rng(0.25, 0.6), 0.0, rng(0, 0.1))
+    gloss = rng.choice((40, 120, 160))
+    return Material(color, second, texture, places=places, gloss=gloss, shine=0.05, seed=rng.integer(0, 999))
+
+
+def glass(rng: RandomStream, code: str = "c8d4d4", alpha: int = 1) -> Material:
+    """Glass: some of its samples are not there."""
+    return Material(varied(rng, code), gloss=200, shine=0.12, alpha=alpha)
+
+
+def rubber(code: str = "1b1b1c") -> Material:
+    """Tires, feet, cables."""
+    return Material(linear(code), gloss=8, shine=0.02)
+
+
+def with_pattern(rng: RandomStream, material: Material, second: str, period: float, plain: float = 0.5) -> Material:
+    """The same material, with probability 1 - ``plain`` with a pattern in a second color."""
+    if rng.chance(plain):
+        return material
+    color, pattern = varied(rng, second), rng.choice(DECORATIVE)
+    if pattern == "two-tone":
+        return material._replace(second=color, pattern=pattern, places=(rng(0.3, 0.7), 0, 0, 0))
+    return material._replace(second=color, pattern=pattern, places=(period, rng(0.2, 0.6), 0, rng(0, period)))
+
+
+def with_logo(rng: RandomStream, material: Material, width: float, u: float, v: float, code: str | None = None) -> Material:
+    """The material with a maker's logo at (u, v), dark on light or light on dark unless a color is given."""
+    code = code or (DARK if sum(material.color) > 0.6 else "e8e8e6")
+    return material._replace(second=linear(code), pattern="logo", places=(width, float(rng.integer(1000, 32767)), u, v))

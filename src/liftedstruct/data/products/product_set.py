@@ -7,8 +7,8 @@ import numpy as np
 from PIL import Image
 
 from liftedstruct.data.image_set import ImageSet
-from liftedstruct.data.products.catalogue import category_of
-from liftedstruct.data.products.dice import Dice
+from liftedstruct.data.products.categories import category_of
+from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.scene import RENDERER_VERSION, render
 from liftedstruct.data.sources import Source
 from liftedstruct.runtime.checks import check_count
@@ -84,9 +84,9 @@ def class_sizes(classes: int, images: int | None = None, seed: int = 0) -> list[
     classes, seed = check_count("classes", classes, 2), check_count("seed", seed, 0)
     if images is not None:
         return [check_count("images", images)] * classes
-    dice = Dice("sizes", seed)
+    rng = RandomStream("sizes", seed)
     steps = np.cumsum(SHARES[:-1])
-    sizes = [2 + int(np.searchsorted(steps, dice(), side="right")) for _ in range(classes)]
+    sizes = [2 + int(np.searchsorted(steps, rng(), side="right")) for _ in range(classes)]
     missing = round(classes * ONLINE_PRODUCTS[1] / ONLINE_PRODUCTS[0]) - sum(sizes)
     step = 1 if missing > 0 else -1
     product = 0

@@ -1,12 +1,12 @@
-"""The shapes, one file per category: a function that builds a product from its dice. To add one: a file, and a line here.
+"""The shapes, one file per category: a function that builds a product from a random stream. To add one: a file, and a line here.
 
 A new category changes which product is which, and with it every image: raise ``RENDERER_VERSION``.
 """
 
 from collections.abc import Callable
 
-from liftedstruct.data.products.dice import Dice
-from liftedstruct.data.products.meshes import Model
+from liftedstruct.data.products.meshes import Mesh
+from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.shapes.bicycle import bicycle
 from liftedstruct.data.products.shapes.cabinet import cabinet
 from liftedstruct.data.products.shapes.chair import chair
@@ -22,7 +22,7 @@ from liftedstruct.data.products.shapes.toaster import toaster
 
 __all__ = ["BUILDERS"]
 
-BUILDERS: dict[str, Callable[[Model, Dice], None]] = {
+BUILDERS: dict[str, Callable[[Mesh, RandomStream], None]] = {
     "bicycle": bicycle,
     "cabinet": cabinet,
     "chair": chair,

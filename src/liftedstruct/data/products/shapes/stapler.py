@@ -1,29 +1,28 @@
-"""Staplers, drawn along x. Front is towards -y, up is z."""
+"""Staplers, drawn along x."""
 
 import math
 
 import numpy as np
 
-from liftedstruct.data.products.dice import Dice
-from liftedstruct.data.products.meshes import Model, Point, arc, turn
-from liftedstruct.data.products.shapes.parts import FRAMES, glyph
-from liftedstruct.data.products.stuff import metal, plastic, rubber
+from liftedstruct.data.products.materials import metal, plastic, rubber, with_logo
+from liftedstruct.data.products.meshes import Mesh, Point, rotation, spline
+from liftedstruct.data.products.random_stream import RandomStream
+from liftedstruct.data.products.shapes.parts import FRAMES
 
 __all__ = ["stapler"]
 
 
-def stapler(m: Model, dice: Dice) -> None:
+def stapler(m: Mesh, rng: RandomStream) -> None:
     """Base, magazine and arm on a hinge, long side to the front."""
-    L, w, gape = dice(0.9, 1.25), dice(0.17, 0.28), math.radians(dice(3, 15))
-    hood = plastic(dice, dice.pick(FRAMES)) if dice.chance(0.75) else metal(dice, dice.pick(("chrome", "steel", "black")))
-    if dice.chance(0.6):
-        hood = glyph(dice, hood, dice(0.07, 0.12), dice(-0.2, 0.2) * L, 0.0)
-    body = m.paint(hood)
-    dark = m.paint(plastic(dice, dice.pick(("222224", "222224", "4a4c50", "e8e6e0"))))
-    steel = m.paint(metal(dice, dice.pick(("chrome", "steel"))))
-    t = dice(0.04, 0.09)
-    base = dice.pick(("bar", "wedge", "wide", "boat"))
-    lower = dark if dice.chance(0.55) else body
+    L, w, gape = rng(0.9, 1.25), rng(0.17, 0.28), math.radians(rng(3, 15))
+    body = plastic(rng, *FRAMES) if rng.chance(0.75) else metal(rng, "chrome", "steel", "black")
+    if rng.chance(0.6):
+        body = with_logo(rng, body, rng(0.07, 0.12), rng(-0.2, 0.2) * L, 0.0)
+    dark = plastic(rng, "222224", "222224", "4a4c50", "e8e6e0")
+    steel = metal(rng, "chrome", "steel")
+    t = rng(0.04, 0.09)
+    base = rng.choice(("bar", "wedge", "wide", "boat"))
+    lower = dark if rng.chance(0.55) else body
     if base == "bar":
         m.box((0, 0, t / 2), (L, w, t), lower, 0.018)
     elif base == "wide":
@@ -34,89 +33,42 @@ def stapler(m: Model, dice: Dice) -> None:
     else:
         m.cushion((0, 0, t / 2), (L * 1.05, w * 1.2, t), lower, 0.35)
     m.box((0.42 * L, 0, t + 0.004), (0.09 * L, 0.6 * w, 0.016), steel, 0.004)
-    hinge: Point = (-0.42 * L, 0, t + dice(0.06, 0.12))
-    swing = turn("y", -gape)
+    hinge: Point = (-0.42 * L, 0, t + rng(0.06, 0.12))
+    swing = rotation("y", -gape)
 
     def lift(x: float, z: float) -> Point:
         p = swing @ np.array((x, 0.0, z))
         return (float(p[0]) + hinge[0], 0.0, float(p[2]) + hinge[2])
 
-    mag_l, mag_h = 0.9 * L, dice(0.05, 0.08)
+    mag_l, mag_h = 0.9 * L, rng(0.05, 0.08)
     m.box(lift(mag_l / 2 - 0.02, 0.02), (mag_l, 0.55 * w, mag_h), steel, 0.006, swing)
-    high = dice(0.1, 0.19)
-    nose, hump = dice(0.5, 1.0), dice(0.7, 1.5)
-    kind = dice.pick(("smooth", "angular", "flat", "swan", "round"))
+    high = rng(0.1, 0.19)
+    nose, hump = rng(0.5, 1.0), rng(0.7, 1.5)
+    kind = rng.choice(("smooth", "angular", "flat", "swan", "round"))
     z0 = 0.02 + mag_h / 2
-    reach = dice(0.88, 1.0) * L
-    if kind == "smooth":
-        line = arc(
-            (reach, z0 + 0.1 * high, 0),
-            (0.97 * reach, z0 + nose * high, 0),
-            (0.5 * reach, z0 + high, 0),
-            (0.1 * reach, z0 + hump * high, 0),
-            (-0.08, z0, 0),
-            n=12,
-        )
-    elif kind == "swan":
-        line = arc(
-            (reach, z0 + 0.2 * high, 0),
-            (0.96 * reach, z0 + high, 0),
-            (0.7 * reach, z0 + 0.75 * high, 0),
-            (0.35 * reach, z0 + 0.6 * high, 0),
-            (0.05 * reach, z0 + hump * high, 0),
-            (-0.09, z0 - 0.02, 0),
-            n=14,
-        )
-    elif kind == "round":
-        line = arc(
-            (reach, z0, 0),
-            (0.9 * reach, z0 + 0.8 * high, 0),
-            (0.45 * reach, z0 + 1.5 * high, 0),
-            (0.05 * reach, z0 + 0.9 * high, 0),
-            (-0.06, z0, 0),
-            n=12,
-        )
-    elif kind == "angular":
-        line = np.array(
-            (
-                (reach, z0, 0),
-                (reach, z0 + 0.6 * nose * high, 0),
-                (0.9 * reach, z0 + nose * high, 0),
-                (0.2 * reach, z0 + hump * high, 0),
-                (-0.05, z0 + 0.8 * high, 0),
-                (-0.1, z0 - 0.04, 0),
-            )
-        )
-    else:
-        line = np.array(
-            (
-                (reach, z0, 0),
-                (reach - 0.01, z0 + 0.7 * high, 0),
-                (reach - 0.06, z0 + 0.8 * high, 0),
-                (-0.02, z0 + 0.8 * high, 0),
-                (-0.06, z0 + 0.7 * high, 0),
-                (-0.07, z0 - 0.02, 0),
-            )
-        )
-    outline = [(float(p[0]), float(p[1])) for p in line]
-    m.extrude(outline, w * dice(0.75, 1.0), body, hinge, swing, dice(0.012, 0.05))
-    if dice.chance(0.45):
+    reach = rng(0.88, 1.0) * L
+    up_nose, up_hump = nose * high, hump * high
+    points = {  # of the arm's outline, from the front to the hinge; heights over z0
+        "smooth": [(reach, 0.1 * high), (0.97 * reach, up_nose), (0.5 * reach, high), (0.1 * reach, up_hump), (-0.08, 0)],
+        "swan": [(reach, 0.2 * high), (0.96 * reach, high), (0.7 * reach, 0.75 * high), (0.35 * reach, 0.6 * high),
+                 (0.05 * reach, up_hump), (-0.09, -0.02)],
+        "round": [(reach, 0), (0.9 * reach, 0.8 * high), (0.45 * reach, 1.5 * high), (0.05 * reach, 0.9 * high), (-0.06, 0)],
+        "angular": [(reach, 0), (reach, 0.6 * nose * high), (0.9 * reach, up_nose), (0.2 * reach, up_hump),
+                    (-0.05, 0.8 * high), (-0.1, -0.04)],
+        "flat": [(reach, 0), (reach - 0.01, 0.7 * high), (reach - 0.06, 0.8 * high), (-0.02, 0.8 * high),
+                 (-0.06, 0.7 * high), (-0.07, -0.02)],
+    }[kind]  # fmt: skip
+    outline = np.array([(x, z0 + z) for x, z in points])
+    if kind not in ("angular", "flat"):
+        outline = spline(*outline, n=14 if kind == "swan" else 12)
+    m.extrude(outline, w * rng(0.75, 1.0), body, hinge, swing, rng(0.012, 0.05))
+    if rng.chance(0.45):
         m.cushion(lift(0.82 * reach, z0 + 0.85 * nose * high), (0.3 * L, 0.7 * w, 0.05), dark, 0.5, swing)
-    if dice.chance(0.5):
-        m.box(
-            lift(0.5 * reach, z0 + 0.3 * high),
-            (0.75 * reach, w * 1.02, 0.02),
-            dark if dice.chance(0.5) else steel,
-            0.004,
-            swing,
-        )
-    m.tube(((hinge[0], -0.56 * w, hinge[2]), (hinge[0], 0.56 * w, hinge[2])), dice(0.025, 0.045), steel, sides=14)
+    if rng.chance(0.5):
+        at = lift(0.5 * reach, z0 + 0.3 * high)
+        m.box(at, (0.75 * reach, w * 1.02, 0.02), dark if rng.chance(0.5) else steel, 0.004, swing)
+    m.tube(((hinge[0], -0.56 * w, hinge[2]), (hinge[0], 0.56 * w, hinge[2])), rng(0.025, 0.045), steel, sides=14)
+    cheek = [(-0.07, -0.1), (0.1, -0.1), (0.05, 0.04), (-0.05, 0.05)]
     for s in (-1, 1):
-        m.extrude(
-            [(-0.07, -0.1), (0.1, -0.1), (0.05, 0.04), (-0.05, 0.05)],
-            0.02,
-            dark if dice.chance(0.5) else steel,
-            (hinge[0], s * 0.48 * w, hinge[2]),
-            bevel=0.004,
-        )
-    m.box((0.0, 0, 0.004), (L * 0.98, w * 0.9, 0.012), m.paint(rubber()), 0)
+        m.extrude(cheek, 0.02, dark if rng.chance(0.5) else steel, (hinge[0], s * 0.48 * w, hinge[2]), bevel=0.004)
+    m.box((0.0, 0, 0.004), (L * 0.98, w * 0.9, 0.012), rubber(), 0)

@@ -1,4 +1,4 @@
-"""The rasteriser: triangles, a camera, lights and a room in; an image in linear light out.
+"""The rasterizer: triangles, a camera, lights and a room in; an image in linear light out.
 
 Deferred: first every sample (a square of them per pixel) finds its nearest triangle, then each cell of a mesh (two triangles)
 that a pixel sees is shaded there once, at the middle of its samples, and weighted by their number. A depth map from the key
@@ -9,28 +9,34 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from liftedstruct.data.products.kernels import Floats, Integers, Singles, dot, inlined, kernel
 from liftedstruct.data.products.lighting import (
     FLOOR_CELLS,
     SHADOW_CELLS,
     Lights,
-    Singles,
     contact_map,
-    lit,
+    key_light_share,
     surroundings,
     to_light,
 )
-from liftedstruct.data.products.materials import ALPHA, GLOSS, GLOW, METAL, PATTERN, SHINE, chance, noise, surface_colour
-from liftedstruct.data.products.meshes import Floats, inlined, kernel
+from liftedstruct.data.products.textures import ALPHA, GLOSS, GLOW, METAL, PATTERN, SHINE, chance, noise, surface_color
 
-__all__ = ["Camera", "Room", "draw"]
+__all__ = ["Camera", "Product", "Room", "rasterize"]
 
-Integers = NDArray[np.int32]
+
+class Product(NamedTuple):
+    """The mesh of a product that stands on z = 0 about the origin."""
+
+    vertices: Singles  # (n, 8): position, normal, place on the surface
+    triangles: Integers  # (m, 3)
+    material_of: Integers  # (m,)
+    materials: Floats  # (k, 19), see Material.row
+    radius: float  # of a sphere about its middle that holds it
 
 
 class Camera(NamedTuple):
-    """A pinhole camera: rows of ``frame`` are right, up and forward; the image centre is at (x, y) of the picture."""
+    """A pinhole camera: rows of ``frame`` are right, up and forward; the image centre is at (x, y) of the image."""
 
     at: Floats  # (3,)
     frame: Floats  # (3, 3)
@@ -44,8 +50,8 @@ class Room(NamedTuple):
 
     floor: int
     wall: int
-    colours: Floats  # (4, 3): floor and its second colour, wall and its second colour
-    heading: Floats  # (2,), horizontal direction into the picture
+    colors: Floats  # (4, 3): floor and its second color, wall and its second color
+    heading: Floats  # (2,), horizontal direction into the image
     distance: float  # of the wall from the product
     seamless: float  # 1: floor runs into the wall without a line
     shadow: float  # strength of shadows on the floor
@@ -55,20 +61,10 @@ class Room(NamedTuple):
 
 
 @kernel
-def draw(
-    vertices: Singles,
-    triangles: Integers,
-    paint: Integers,
-    paints: Floats,
-    radius: float,
-    camera: Camera,
-    lights: Lights,
-    room: Room,
-    size: int,
-    samples: int,
-) -> tuple[Singles, float]:
+def rasterize(product: Product, camera: Camera, lights: Lights, room: Room, size: int, samples: int) -> tuple[Singles, float]:
     """The image (size, size, 3) in linear light, and the share of its samples that show the product."""
     wide = size * samples
+    vertices, radius = product.vertices, product.radius
     n = len(vertices)
     screen = np.empty((n, 3), np.float32)  # x, y in samples, 1 / depth
     shade_at = np.empty((n, 3), np.float32)  # x, y in cells of the shadow map, height towards the light
@@ -79,20 +75,19 @@ def draw(
     for i in range(n):
         x, y, z = vertices[i, 0], vertices[i, 1], vertices[i, 2]
         dx, dy, dz = x - camera.at[0], y - camera.at[1], z - camera.at[2]
-        inverse = 1.0 / (camera.frame[2, 0] * dx + camera.frame[2, 1] * dy + camera.frame[2, 2] * dz)
-        right = camera.frame[0, 0] * dx + camera.frame[0, 1] * dy + camera.frame[0, 2] * dz
-        up = camera.frame[1, 0] * dx + camera.frame[1, 1] * dy + camera.frame[1, 2] * dz
-        screen[i, 0] = (camera.x + camera.focal * right * inverse) * wide
-        screen[i, 1] = (camera.y - camera.focal * up * inverse) * wide
+        inverse = 1.0 / dot(camera.frame[2], dx, dy, dz)
+        screen[i, 0] = (camera.x + camera.focal * dot(camera.frame[0], dx, dy, dz) * inverse) * wide
+        screen[i, 1] = (camera.y - camera.focal * dot(camera.frame[1], dx, dy, dz) * inverse) * wide
         screen[i, 2] = inverse
-        a, b, c = to_light(lights, x, y, z - middle)
-        shade_at[i, 0], shade_at[i, 1], shade_at[i, 2] = a * to_cells + SHADOW_CELLS / 2, b * to_cells + SHADOW_CELLS / 2, c
+        a, b, shade_at[i, 2] = to_light(lights, x, y, z - middle)
+        shade_at[i, 0], shade_at[i, 1] = a * to_cells + SHADOW_CELLS / 2, b * to_cells + SHADOW_CELLS / 2
         below[i, 0], below[i, 1], below[i, 2] = x * to_floor + FLOOR_CELLS / 2, y * to_floor + FLOOR_CELLS / 2, -z
-    seen, _ = nearest(screen, triangles, paint, paints, wide, True, 0.0)
-    _, shadows = nearest(shade_at, triangles, paint, paints, SHADOW_CELLS, False, -1e9)
-    _, heights = nearest(below, triangles, paint, paints, FLOOR_CELLS, False, -1e9)
+    seen, _ = nearest(screen, product, wide, True, 0.0)
+    _, shadows = nearest(shade_at, product, SHADOW_CELLS, False, -1e9)
+    _, heights = nearest(below, product, FLOOR_CELLS, False, -1e9)
     contact = contact_map(heights, radius)
     image = np.zeros((size, size, 3), np.float32)
+    light = np.empty(3)
     covered = 0
     weight = 1.0 / (samples * samples)
     for py in range(size):
@@ -103,43 +98,38 @@ def draw(
                     t = seen[py * samples + sy, px * samples + sx]
                     if t == -1:
                         empty += 1
-                        continue
-                    if t < -1:
-                        continue  # shaded with an earlier sample of this pixel
+                    if t < 0:
+                        continue  # -2: shaded with an earlier sample of this pixel
                     x, y, count = px * samples + sx + 0.5, py * samples + sy + 0.5, 1
-                    if paints[paint[t], PATTERN] == 0:  # patterns have edges that only single samples resolve
+                    # patterns have edges that only single samples resolve
+                    if product.materials[product.material_of[t], PATTERN] == 0:
                         for k in range(sy * samples + sx + 1, samples * samples):
                             qy, qx = py * samples + k // samples, px * samples + k % samples
                             if seen[qy, qx] >> 1 == t >> 1:  # the two triangles of a cell follow each other
                                 seen[qy, qx] = -2
                                 x, y, count = x + qx + 0.5, y + qy + 0.5, count + 1
-                    r, g, b = shade(
-                        x / count, y / count, t, vertices, triangles, paints, paint[t], screen, camera, lights, shadows, radius
-                    )
-                    image[py, px, 0] += r * count * weight
-                    image[py, px, 1] += g * count * weight
-                    image[py, px, 2] += b * count * weight
+                    shade(x / count, y / count, t, product, screen, camera, lights, shadows, light)
+                    for c in range(3):
+                        image[py, px, c] += light[c] * count * weight
             covered += samples * samples - empty
             if empty > 0:
-                r, g, b = background((px + 0.5) / size, (py + 0.5) / size, camera, lights, room, shadows, contact, radius)
-                image[py, px, 0] += r * empty * weight
-                image[py, px, 1] += g * empty * weight
-                image[py, px, 2] += b * empty * weight
+                background((px + 0.5) / size, (py + 0.5) / size, camera, lights, room, shadows, contact, radius, light)
+                for c in range(3):
+                    image[py, px, c] += light[c] * empty * weight
     return image, covered * weight / (size * size)
 
 
 @kernel
-def nearest(
-    points: Singles, triangles: Integers, paint: Integers, paints: Floats, wide: int, sieve: bool, far: float
-) -> tuple[Integers, Singles]:
+def nearest(points: Singles, product: Product, wide: int, sieve: bool, far: float) -> tuple[Integers, Singles]:
     """Of every sample the triangle with the greatest third coordinate, or -1, and that coordinate.
 
     With ``sieve``, a transparent triangle takes only some samples of every 2 x 2; without, it is not there at all.
     """
     seen = np.full((wide, wide), -1, np.int32)
     depth = np.full((wide, wide), far, np.float32)
+    triangles = product.triangles
     for t in range(len(triangles)):
-        alpha = int(paints[paint[t], ALPHA])
+        alpha = int(product.materials[product.material_of[t], ALPHA])
         if alpha < 4 and not sieve:
             continue
         i, j, k = triangles[t, 0], triangles[t, 1], triangles[t, 2]
@@ -176,22 +166,26 @@ def nearest(
 
 
 @inlined
+def blend(rows: Singles, i: int, j: int, k: int, a: float, b: float, c: float, column: int) -> float:
+    """The mean of three rows in a column, weighted by a, b and c."""
+    return a * rows[i, column] + b * rows[j, column] + c * rows[k, column]
+
+
+@inlined
 def shade(
     x: float,
     y: float,
     t: int,
-    vertices: Singles,
-    triangles: Integers,
-    m: Floats,
-    row: int,
+    product: Product,
     screen: Singles,
     camera: Camera,
     lights: Lights,
     shadows: Singles,
-    radius: float,
-) -> tuple[float, float, float]:
-    """Light that leaves triangle ``t`` towards the camera at sample (x, y)."""
-    i, j, k = triangles[t, 0], triangles[t, 1], triangles[t, 2]
+    light: Floats,
+) -> None:
+    """Write the ``light`` (3,) that leaves triangle ``t`` towards the camera at sample (x, y)."""
+    rows, radius, m, row = product.vertices, product.radius, product.materials, product.material_of[t]
+    i, j, k = product.triangles[t, 0], product.triangles[t, 1], product.triangles[t, 2]
     ax, ay = screen[i, 0], screen[i, 1]
     bx, by, cx, cy = screen[j, 0] - ax, screen[j, 1] - ay, screen[k, 0] - ax, screen[k, 1] - ay
     area = bx * cy - by * cx
@@ -202,22 +196,9 @@ def shade(
     b, c = b * screen[j, 2], c * screen[k, 2]
     total = a + b + c
     a, b, c = a / total, b / total, c / total
-    wx, wy, wz = (
-        a * vertices[i, 0] + b * vertices[j, 0] + c * vertices[k, 0],
-        a * vertices[i, 1] + b * vertices[j, 1] + c * vertices[k, 1],
-        a * vertices[i, 2] + b * vertices[j, 2] + c * vertices[k, 2],
-    )
-    nx, ny, nz = (
-        a * vertices[i, 3] + b * vertices[j, 3] + c * vertices[k, 3],
-        a * vertices[i, 4] + b * vertices[j, 4] + c * vertices[k, 4],
-        a * vertices[i, 5] + b * vertices[j, 5] + c * vertices[k, 5],
-    )
-    red, green, blue = surface_colour(
-        m,
-        row,
-        a * vertices[i, 6] + b * vertices[j, 6] + c * vertices[k, 6],
-        a * vertices[i, 7] + b * vertices[j, 7] + c * vertices[k, 7],
-    )
+    wx, wy, wz = blend(rows, i, j, k, a, b, c, 0), blend(rows, i, j, k, a, b, c, 1), blend(rows, i, j, k, a, b, c, 2)
+    nx, ny, nz = blend(rows, i, j, k, a, b, c, 3), blend(rows, i, j, k, a, b, c, 4), blend(rows, i, j, k, a, b, c, 5)
+    color = surface_color(m, row, blend(rows, i, j, k, a, b, c, 6), blend(rows, i, j, k, a, b, c, 7))
     vx, vy, vz = camera.at[0] - wx, camera.at[1] - wy, camera.at[2] - wz
     length = math.sqrt(vx * vx + vy * vy + vz * vz)
     vx, vy, vz = vx / length, vy / length, vz / length
@@ -226,12 +207,13 @@ def shade(
     if facing < 0:
         length, facing = -length, -facing
     nx, ny, nz = nx / length, ny / length, nz / length
-    L, fill, colours = lights.key, lights.fill, lights.colours
-    key = nx * L[0] + ny * L[1] + nz * L[2]
+    L, colors = lights.key, lights.colors
+    key = dot(L, nx, ny, nz)
     seen = 0.0
     if key > 0:
-        seen = lit(lights, shadows, radius, wx + 0.012 * nx, wy + 0.012 * ny, wz + 0.012 * nz, 0.012 * radius, 0.012)
-    second = max(0.0, nx * fill[0] + ny * fill[1] + nz * fill[2])
+        e = 0.012  # away from the surface
+        seen = key_light_share(lights, shadows, radius, wx + e * nx, wy + e * ny, wz + e * nz, 0.012 * radius, 0.012)
+    second = max(0.0, dot(lights.fill, nx, ny, nz))
     direct = max(key, 0.0) * seen
     near_floor = 0.45 + 0.55 * min(1.0, wz / (0.35 * radius) + 0.3 * max(nz, 0.0))
     sky = (0.5 + 0.5 * nz) * (0.55 + 0.45 * near_floor)
@@ -239,74 +221,60 @@ def shade(
     # specular: the key light's highlight, and the room, stronger at a grazing view
     grazing = (1 - facing) ** 5
     shine, metal, gloss = m[row, SHINE], m[row, METAL], m[row, GLOSS]
-    ex = ey = ez = 0.0
+    mirrored = (0.0, 0.0, 0.0)
     if shine > 0.02 or metal > 0:  # cloth and rubber mirror nothing
         reflect = 2 * facing
-        ex, ey, ez = surroundings(reflect * nx - vx, reflect * ny - vy, reflect * nz - vz, lights, 4.0 / gloss)
+        mirrored = surroundings(reflect * nx - vx, reflect * ny - vy, reflect * nz - vz, lights, 4.0 / gloss)
     hx, hy, hz = L[0] + vx, L[1] + vy, L[2] + vz
     half = (nx * hx + ny * hy + nz * hz) / (math.sqrt(hx * hx + hy * hy + hz * hz) + 1e-9)
     spot = seen * (gloss + 8) / 26 * half**gloss if half > 0 and key > 0 else 0.0
     smooth = min(1.0, gloss / 60)  # rough surfaces mirror little, also at a grazing view
     front = (1 - metal) * (shine + (1 - shine) * 0.6 * grazing * smooth)
-    glow = m[row, GLOW]
-    out_r = red * (
-        (1 - metal) * (direct * colours[0, 0] + second * colours[1, 0] + sky * colours[2, 0] + bounce * colours[3, 0]) + glow
-    )
-    out_g = green * (
-        (1 - metal) * (direct * colours[0, 1] + second * colours[1, 1] + sky * colours[2, 1] + bounce * colours[3, 1]) + glow
-    )
-    out_b = blue * (
-        (1 - metal) * (direct * colours[0, 2] + second * colours[1, 2] + sky * colours[2, 2] + bounce * colours[3, 2]) + glow
-    )
-    out_r += (front + metal * (red + (1 - red) * grazing)) * (ex * near_floor + spot * colours[0, 0])
-    out_g += (front + metal * (green + (1 - green) * grazing)) * (ey * near_floor + spot * colours[0, 1])
-    out_b += (front + metal * (blue + (1 - blue) * grazing)) * (ez * near_floor + spot * colours[0, 2])
-    return out_r, out_g, out_b
+    for q in range(3):
+        diffuse = direct * colors[0, q] + second * colors[1, q] + sky * colors[2, q] + bounce * colors[3, q]
+        specular = front + metal * (color[q] + (1 - color[q]) * grazing)
+        light[q] = color[q] * ((1 - metal) * diffuse + m[row, GLOW])
+        light[q] += specular * (mirrored[q] * near_floor + spot * colors[0, q])
 
 
 @inlined
 def background(
-    x: float, y: float, camera: Camera, lights: Lights, room: Room, shadows: Singles, contact: Singles, radius: float
-) -> tuple[float, float, float]:
-    """Light from the floor or the wall at (x, y) of the picture."""
-    f = camera.frame
+    x: float,
+    y: float,
+    camera: Camera,
+    lights: Lights,
+    room: Room,
+    shadows: Singles,
+    contact: Singles,
+    radius: float,
+    light: Floats,
+) -> None:
+    """Write the ``light`` (3,) from the floor or the wall at (x, y) of the image."""
+    f, at, heading = camera.frame, camera.at, room.heading
     right, up = (x - camera.x) / camera.focal, (camera.y - y) / camera.focal
-    dx, dy, dz = (
-        f[2, 0] + right * f[0, 0] + up * f[1, 0],
-        f[2, 1] + right * f[0, 1] + up * f[1, 1],
-        f[2, 2] + right * f[0, 2] + up * f[1, 2],
-    )
-    ahead = dx * room.heading[0] + dy * room.heading[1]
-    gone = camera.at[0] * room.heading[0] + camera.at[1] * room.heading[1]
+    dx = f[2, 0] + right * f[0, 0] + up * f[1, 0]
+    dy = f[2, 1] + right * f[0, 1] + up * f[1, 1]
+    dz = f[2, 2] + right * f[0, 2] + up * f[1, 2]
+    ahead = dx * heading[0] + dy * heading[1]
+    gone = at[0] * heading[0] + at[1] * heading[1]
     to_wall = (room.distance - gone) / ahead if ahead > 1e-6 else 1e9
-    to_floor = camera.at[2] / -dz if dz < -1e-6 else 1e9
+    to_floor = at[2] / -dz if dz < -1e-6 else 1e9
     reach = min(to_wall, to_floor)
-    gx, gy, gz = camera.at[0] + reach * dx, camera.at[1] + reach * dy, camera.at[2] + reach * dz
-    deep, side = gx * room.heading[0] + gy * room.heading[1], gx * room.heading[1] - gy * room.heading[0]
-    c = room.colours
+    gx, gy, gz = at[0] + reach * dx, at[1] + reach * dy, at[2] + reach * dz
+    deep, side = gx * heading[0] + gy * heading[1], gx * heading[1] - gy * heading[0]
     wall_share = 1.0 if to_wall < to_floor else 0.0
     if room.seamless > 0:
         t = min(1.0, max(0.0, deep / room.distance))
         wall_share = max(wall_share, t * t * (3 - 2 * t))
     k = room_texture(room.floor, side * room.scale, deep * room.scale, room.seed)
     w = room_texture(room.wall, side, gz, room.seed + 7)
-    red = (1 - wall_share) * (c[0, 0] + k * (c[1, 0] - c[0, 0])) + wall_share * (c[2, 0] + w * (c[3, 0] - c[2, 0]))
-    green = (1 - wall_share) * (c[0, 1] + k * (c[1, 1] - c[0, 1])) + wall_share * (c[2, 1] + w * (c[3, 1] - c[2, 1]))
-    blue = (1 - wall_share) * (c[0, 2] + k * (c[1, 2] - c[0, 2])) + wall_share * (c[2, 2] + w * (c[3, 2] - c[2, 2]))
-    if wall_share > 0:
-        for n in range(len(room.blobs)):
-            blob = room.blobs[n]
-            d = ((x - blob[0]) ** 2 + (y - blob[1]) ** 2) / (blob[2] * blob[2])
-            t = wall_share * 0.85 / (1 + d * d * d)
-            red, green, blue = red + t * (blob[3] - red), green + t * (blob[4] - green), blue + t * (blob[5] - blue)
+    dim = 1.0
     if to_floor < to_wall and room.shadow > 0:
         open_sky, direct = 1.0, 1.0
         if gx * gx + gy * gy < 40 * radius * radius:
-            direct = lit(lights, shadows, radius, gx, gy, 0.0, 0.004 * radius, lights.softness)
-            p, q = (
-                gx * FLOOR_CELLS / (2.6 * radius) + FLOOR_CELLS / 2 - 0.5,
-                gy * FLOOR_CELLS / (2.6 * radius) + FLOOR_CELLS / 2 - 0.5,
-            )
+            direct = key_light_share(lights, shadows, radius, gx, gy, 0.0, 0.004 * radius, lights.softness)
+            p = gx * FLOOR_CELLS / (2.6 * radius) + FLOOR_CELLS / 2 - 0.5
+            q = gy * FLOOR_CELLS / (2.6 * radius) + FLOOR_CELLS / 2 - 0.5
             i, j = math.floor(q), math.floor(p)
             if 0 <= i < FLOOR_CELLS - 1 and 0 <= j < FLOOR_CELLS - 1:
                 a, b = q - i, p - j
@@ -314,13 +282,22 @@ def background(
                 high = contact[i + 1, j] * (1 - b) + contact[i + 1, j + 1] * b
                 open_sky = 1 - min(0.85, 1.1 * (low * (1 - a) + high * a))
         dim = 1 - room.shadow * (1 - (0.42 + 0.58 * direct) * open_sky)
-        red, green, blue = red * dim, green * dim, blue * dim
-    return red, green, blue
+    for n in range(3):
+        c = room.colors[:, n]
+        light[n] = (1 - wall_share) * (c[0] + k * (c[1] - c[0])) + wall_share * (c[2] + w * (c[3] - c[2]))
+    if wall_share > 0:
+        for blob in room.blobs:
+            d = ((x - blob[0]) ** 2 + (y - blob[1]) ** 2) / (blob[2] * blob[2])
+            t = wall_share * 0.85 / (1 + d * d * d)
+            for n in range(3):
+                light[n] += t * (blob[3 + n] - light[n])
+    for n in range(3):
+        light[n] *= dim
 
 
 @inlined
 def room_texture(kind: int, u: float, v: float, seed: int) -> float:
-    """The share of the second colour on a floor or wall."""
+    """The share of the second color on a floor or wall."""
     if kind == 1:  # planks
         plank = math.floor(3 * v)
         tone = chance(plank, 3, seed)

@@ -2,8 +2,8 @@
 
 from functools import lru_cache
 
-from liftedstruct.data.products.dice import Dice
-from liftedstruct.data.products.meshes import Model
+from liftedstruct.data.products.meshes import Mesh
+from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.shapes import BUILDERS
 
 __all__ = ["CATEGORIES", "build", "category_of"]
@@ -24,12 +24,12 @@ def category_of(product: int, seed: int = 0) -> str:
 @lru_cache(maxsize=4096)
 def _order(run: int, seed: int) -> tuple[str, ...]:
     """The categories of a run of twelve products."""
-    dice = Dice("categories", seed, run)
-    return tuple(sorted(CATEGORIES, key=lambda _: dice()))
+    rng = RandomStream("categories", seed, run)
+    return tuple(sorted(CATEGORIES, key=lambda _: rng()))
 
 
-def build(product: int, seed: int = 0) -> Model:
+def build(product: int, seed: int = 0) -> Mesh:
     """The product's parts, each placed and painted."""
-    m = Model()
-    BUILDERS[category_of(product, seed)](m, Dice("product", seed, product))
+    m = Mesh()
+    BUILDERS[category_of(product, seed)](m, RandomStream("product", seed, product))
     return m

@@ -1,0 +1,254 @@
+"""Vertices and triangles of the primitives that products are made of: boxes, lathed and swept surfaces, cushions, sheets.
+
+A vertex is a row of eight numbers: position, normal, and a place (u, v) on the surface in the units of the object, which
+patterns and grains are drawn by. Where a surface has a sharp edge, its vertices are there twice, with a normal each.
+"""
+
+import math
+
+import numpy as np
+
+from liftedstruct.data.products.kernels import Floats, Integers, Singles, cross, kernel
+
+__all__ = ["Part", "box", "cushion", "extrude", "lathe", "place", "sheet", "tube"]
+
+Part = tuple[Singles, Integers]
+Vector = Floats | Singles | tuple[float, float, float]
+CREASE = math.cos(math.radians(40))  # neighboring faces that turn by more than this meet in an edge
+
+
+@kernel
+def place(vertices: Singles, R: Floats, x: float, y: float, z: float) -> None:
+    """Turn and move positions, turn normals."""
+    for i in range(len(vertices)):
+        for o in (0, 3):
+            a, b, c = vertices[i, o], vertices[i, o + 1], vertices[i, o + 2]
+            for k in range(3):
+                vertices[i, o + k] = R[k, 0] * a + R[k, 1] * b + R[k, 2] * c
+        vertices[i, 0] += x
+        vertices[i, 1] += y
+        vertices[i, 2] += z
+
+
+@kernel
+def put(vertices: Singles, i: int, p: Vector, n: Vector, u: float, v: float) -> None:
+    """Write one vertex, its normal made of length one."""
+    length = math.sqrt(n[0] * n[0] + n[1] * n[1] + n[2] * n[2]) + 1e-12
+    for k in range(3):
+        vertices[i, k] = p[k]
+        vertices[i, 3 + k] = n[k] / length
+    vertices[i, 6] = u
+    vertices[i, 7] = v
+
+
+@kernel
+def corner(triangles: Integers, t: int, a: int, b: int, c: int) -> None:
+    """Write one triangle; number by number, because a tuple into a row takes numba seconds to compile."""
+    triangles[t, 0], triangles[t, 1], triangles[t, 2] = a, b, c
+
+
+@kernel
+def weave(triangles: Integers, first: int, base: int, rows: int, columns: int) -> int:
+    """Two triangles for every cell of a grid of vertices."""
+    for i in range(rows - 1):
+        for j in range(columns - 1):
+            a = base + i * columns + j
+            corner(triangles, first, a, a + 1, a + columns)
+            corner(triangles, first + 1, a + 1, a + columns + 1, a + columns)
+            first += 2
+    return first
+
+
+@kernel
+def box(w: float, d: float, h: float, bevel: float) -> Part:
+    """Half sizes and the radius of the edges; a face is a grid whose outer cells are bent around the edge."""
+    k = 4 if bevel > 0 else 2
+    half = np.array((w, d, h))
+    vertices = np.empty((6 * k * k, 8), np.float32)
+    triangles = np.empty((12 * (k - 1) ** 2, 3), np.int32)
+    normal, p = np.zeros(3), np.zeros(3)
+    n = t = 0
+    for face in range(6):
+        axis, sign = face // 2, 1.0 - 2 * (face % 2)
+        a, b = (axis + 1) % 3, (axis + 2) % 3
+        t = weave(triangles, t, n, k, k)
+        for i in range(k):
+            for j in range(k):
+                normal[axis], p[axis] = sign, sign * (half[axis] - bevel)
+                for across, cell in ((a, i), (b, j)):
+                    side = -1.0 if 2 * cell < k else 1.0
+                    p[across] = side * (half[across] - bevel)
+                    normal[across] = side if bevel > 0 and cell in (0, 3) else 0.0
+                length = math.sqrt(normal[0] ** 2 + normal[1] ** 2 + normal[2] ** 2)
+                for c in range(3):
+                    p[c] += bevel * normal[c] / length
+                put(vertices, n, p, normal, p[a], p[b])
+                n += 1
+    return vertices, triangles
+
+
+@kernel
+def lathe(profile: Floats, sides: int, flat: float) -> Part:
+    """Every piece of the profile has two rows of its own; rows share a normal where the profile is smooth."""
+    k = len(profile)
+    steps = np.empty((k - 1, 2))
+    widest = 0.0
+    for i in range(k - 1):
+        dr, dz = profile[i + 1, 0] - profile[i, 0], profile[i + 1, 1] - profile[i, 1]
+        length = math.sqrt(dr * dr + dz * dz) + 1e-12
+        steps[i, 0], steps[i, 1] = dr / length, dz / length
+        widest = max(widest, profile[i, 0], profile[i + 1, 0])
+    columns = sides + 1
+    vertices = np.empty((2 * (k - 1) * columns, 8), np.float32)
+    triangles = np.empty((2 * (k - 1) * sides, 3), np.int32)
+    t = 0
+    for i in range(k - 1):
+        base = 2 * i * columns
+        t = weave(triangles, t, base, 2, columns)
+        level = abs(steps[i, 1]) < 0.3
+        for end in range(2):
+            other = i - 1 if end == 0 else i + 1
+            dr, dz = steps[i, 0], steps[i, 1]
+            if 0 <= other < k - 1 and steps[i, 0] * steps[other, 0] + steps[i, 1] * steps[other, 1] > CREASE:
+                dr, dz = dr + steps[other, 0], dz + steps[other, 1]
+            r, z = profile[i + end, 0], profile[i + end, 1]
+            for j in range(columns):
+                a = 2 * math.pi * j / sides
+                c, s = math.cos(a), math.sin(a)
+                u, v = (r * c, r * s) if level else ((a - math.pi) * widest, z)
+                put(vertices, base + end * columns + j, (r * c, r * s * flat, z), (dz * c, dz * s / flat, -dr), u, v)
+    return vertices, triangles
+
+
+@kernel
+def tube(path: Floats, radius: Floats, sides: int, closed: bool, flat: float) -> Part:
+    """A frame is carried along the path without twist; open ends are closed by a fan."""
+    k, columns = len(path), sides + 1
+    rows = k + 1 if closed else k
+    caps = 0 if closed else 2
+    vertices = np.empty((rows * columns + caps * (columns + 1), 8), np.float32)
+    triangles = np.empty((2 * (rows - 1) * sides + caps * sides, 3), np.int32)
+    t = weave(triangles, 0, 0, rows, columns)
+    a = np.zeros(3)
+    along = 0.0
+    for i in range(rows):
+        here = path[i % k]
+        tangent = path[(i + 1) % k] - path[(i - 1) % k] if closed else path[min(i + 1, k - 1)] - path[max(i - 1, 0)]
+        tangent = tangent / (math.sqrt((tangent * tangent).sum()) + 1e-12)
+        if i == 0:
+            a[2 if abs(tangent[2]) < 0.8 else 1] = 1.0
+        else:
+            step = here - path[(i - 1) % k]
+            along += math.sqrt((step * step).sum())
+        a -= tangent * (a * tangent).sum()
+        a /= math.sqrt((a * a).sum()) + 1e-12
+        b = np.array(cross(tangent, a))
+        r = radius[i % k]
+        for j in range(columns):
+            w = 2 * math.pi * j / sides
+            n = a * math.cos(w) + b * math.sin(w) / flat
+            p = here + r * (a * math.cos(w) + b * math.sin(w) * flat)
+            put(vertices, i * columns + j, p, n, r * w, along)
+        if not closed and i in (0, rows - 1):
+            base = rows * columns + (0 if i == 0 else columns + 1)
+            sign = -1.0 if i == 0 else 1.0
+            n = sign * tangent
+            put(vertices, base, here, n, 0.0, 0.0)
+            for j in range(columns):
+                q = vertices[i * columns + j]
+                put(vertices, base + 1 + j, q, n, r * math.cos(j), 0.0)
+                if j < sides:
+                    corner(triangles, t, base, base + 1 + j, base + 2 + j)
+                    t += 1
+    return vertices, triangles
+
+
+@kernel
+def power(x: float, e: float) -> float:
+    """Signed power."""
+    return math.copysign(abs(x) ** e, x)
+
+
+@kernel
+def cushion(w: float, d: float, h: float, soft: float, n: int) -> Part:
+    """A superellipsoid of half sizes (w, d, h) on a grid of latitudes and longitudes, denser where it bends."""
+    columns = 2 * n + 1
+    vertices = np.empty(((n + 1) * columns, 8), np.float32)
+    triangles = np.empty((4 * n * n, 3), np.int32)
+    weave(triangles, 0, 0, n + 1, columns)
+    for i in range(n + 1):
+        a = math.pi * (i / n - 0.5)
+        ca, sa = max(math.cos(a), 0.0), math.sin(a)
+        for j in range(columns):
+            b = 2 * math.pi * j / (2 * n) + math.pi / 4
+            cb, sb = math.cos(b), math.sin(b)
+            x, y, z = w * power(ca, soft) * power(cb, soft), d * power(ca, soft) * power(sb, soft), h * power(sa, soft)
+            e = 2.0 - soft
+            nx, ny, nz = power(ca, e) * power(cb, e) / w, power(ca, e) * power(sb, e) / d, power(sa, e) / h
+            u, v = (x, y) if abs(nz) > abs(nx) and abs(nz) > abs(ny) else (x if abs(ny) > abs(nx) else y, z)
+            put(vertices, i * columns + j, (x, y, z), (nx, ny, nz), u, v)
+    return vertices, triangles
+
+
+@kernel
+def extrude(outline: Floats, half: float, bevel: float) -> Part:
+    """Sides with an edge where the outline turns sharply, a rounded rim, and two fans about the middle as caps."""
+    k = len(outline)
+    cx, cz = outline[:, 0].mean(), outline[:, 1].mean()
+    normals = np.empty((k, 2))
+    for i in range(k):
+        dx, dz = outline[(i + 1) % k, 0] - outline[i, 0], outline[(i + 1) % k, 1] - outline[i, 1]
+        length = math.sqrt(dx * dx + dz * dz) + 1e-12
+        normals[i, 0], normals[i, 1] = dz / length, -dx / length
+    vertices = np.empty((8 * k + 2 * (k + 1), 8), np.float32)
+    triangles = np.empty((6 * k + 2 * k, 3), np.int32)
+    n = t = 0
+    along = 0.0
+    for i in range(k):
+        first = n
+        step = outline[(i + 1) % k] - outline[i]
+        for end in range(2):
+            x, z = outline[(i + end) % k, 0], outline[(i + end) % k, 1]
+            other = normals[(i - 1) % k] if end == 0 else normals[(i + 1) % k]
+            nx, nz = normals[i, 0], normals[i, 1]
+            if nx * other[0] + nz * other[1] > CREASE:
+                nx, nz = nx + other[0], nz + other[1]
+            length = math.sqrt(nx * nx + nz * nz) + 1e-12
+            nx, nz = nx / length, nz / length
+            shrink = 1 - bevel / (math.sqrt((x - cx) ** 2 + (z - cz) ** 2) + 1e-9)
+            ix, iz = cx + (x - cx) * shrink, cz + (z - cz) * shrink
+            u = along + end * math.sqrt((step * step).sum())
+            put(vertices, n, (ix, -half, iz), (0.3 * nx, -1.0, 0.3 * nz), u, -half)
+            put(vertices, n + 1, (x, bevel - half, z), (nx, -0.2, nz), u, bevel - half)
+            put(vertices, n + 2, (x, half - bevel, z), (nx, 0.2, nz), u, half - bevel)
+            put(vertices, n + 3, (ix, half, iz), (0.3 * nx, 1.0, 0.3 * nz), u, half)
+            n += 4
+        along += math.sqrt((step * step).sum())
+        t = weave(triangles, t, first, 2, 4)
+    for side in range(2):
+        sign = 2.0 * side - 1
+        base = n
+        put(vertices, n, (cx, sign * half, cz), (0.0, sign, 0.0), cx, cz)
+        n += 1
+        for i in range(k):
+            q = vertices[8 * i + 3 * side]
+            put(vertices, n, q, (0.0, sign, 0.0), q[0], q[2])
+            corner(triangles, t, base, base + 1 + i, base + 1 + (i + 1) % k)
+            n += 1
+            t += 1
+    return vertices, triangles
+
+
+@kernel
+def sheet(grid: Floats) -> Part:
+    """Normals from differences across the grid."""
+    rows, columns = grid.shape[0], grid.shape[1]
+    vertices = np.empty((rows * columns, 8), np.float32)
+    triangles = np.empty((2 * (rows - 1) * (columns - 1), 3), np.int32)
+    weave(triangles, 0, 0, rows, columns)
+    for i in range(rows):
+        for j in range(columns):
+            a = grid[min(i + 1, rows - 1), j] - grid[max(i - 1, 0), j]
+            b = grid[i, min(j + 1, columns - 1)] - grid[i, max(j - 1, 0)]
+            put(vertices, i * columns + j, grid[i, j], cross(a, b), j * 0.1, i * 0.1)
+    return vertices, triangles
