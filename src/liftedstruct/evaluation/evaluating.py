@@ -16,7 +16,7 @@ from liftedstruct.evaluation.resampling import LEVEL, Array, bootstrap, interval
 from liftedstruct.evaluation.scores import Estimate, Integers, Scores
 from liftedstruct.retrieval import first_ranks
 from liftedstruct.retrieval.ranks import SINGLES, check_ks
-from liftedstruct.runtime.checks import Embeddings, Labels, as_classes, as_embeddings, as_labels, check_count, pick
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_classes, as_embeddings, as_labels, check_count, pick
 from liftedstruct.runtime.progress import say
 
 __all__ = ["CLUSTERINGS", "Ids", "by_first_image", "digest_of", "evaluate", "hits_by_class", "recall_estimates"]
@@ -32,8 +32,8 @@ OWN = {
 
 
 def evaluate(
-    embeddings: Embeddings,
-    labels: Labels,
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
     ks: Iterable[int] = (1, 2, 4, 8),
     clustering: Literal["affinity", "kmeans", "both", "none"] | None = "affinity",
     *,
