@@ -173,7 +173,8 @@ def embed_images(
         batch_size: images at a time.
         seed: of the random weights of a trunk that has no others.
     """
-    from liftedstruct.embedder import EMBEDDINGS, OF, embed, open_embedder
+    from liftedstruct.embedder import open_embedder
+    from liftedstruct.embeddings import EMBEDDINGS, OF, embed
 
     if out is None:
         if source in TRUNKS or not Path(source).is_dir() or dim == 0:
@@ -214,8 +215,8 @@ def evaluate_file(
         seed: of the intervals and of k-means.
     """
     from liftedstruct import evaluation
-    from liftedstruct.embedder import SCORES
-    from liftedstruct.evaluation.saved import check_comparable
+    from liftedstruct.embeddings import SCORES
+    from liftedstruct.evaluation import check_comparable
 
     if out is None and file.is_dir():
         out = file / SCORES

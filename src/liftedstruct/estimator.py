@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from liftedstruct.data import ArraySource, ImageSet, PackedImages, prepare
 from liftedstruct.data.image_set import Indices
 from liftedstruct.data.packed_files import EDGE
-from liftedstruct.embedder import embed_rows
+from liftedstruct.embeddings import embed_rows
 from liftedstruct.runtime.checks import as_classes, check_count
 from liftedstruct.runtime.extras import require
 from liftedstruct.training import TrainConfig, load_config, train

@@ -13,13 +13,13 @@ MOST_DPI = 1200  # a figure of ten inches has 144 million pixels then
 
 
 def report_command(runs: list[Path], out: Path, max_mb: float = 80.0, title: str | None = None) -> None:
-    """Turn runs into one page to look at: a single HTML file, with nothing to install and nothing to load.
+    """Turn runs into one HTML report: a single file that loads nothing from anywhere.
 
     Args:
         runs: folders of runs that hold embeddings.npz, or .npz files of embeddings; the first trained one is compared with all.
         out: .html file to write.
-        max_mb: the file's size at most, in megabytes; more room makes the pictures of the map larger.
-        title: of the page; by default the name of the data.
+        max_mb: maximum size of the file in megabytes; with more, the thumbnails of the map are larger.
+        title: of the report; default: the name of the dataset.
     """
     from liftedstruct.report.page import write_report
 
@@ -59,7 +59,7 @@ def figure_command(
         raise ValueError(f"--dpi must be at most {MOST_DPI:,}, got {dpi:,}. Save as .svg or .pdf to print larger.")
     given = {"count": count, "seed": seed, "side": side}
     options = _options(kind, draw, {name: value for name, value in given.items() if value is not None})
-    picture = draw(*_subjects(kind, draw, runs), **options)
+    picture = draw(*_runs_of(kind, draw, runs), **options)
     print(save_picture(picture, out, dpi))
 
 
@@ -73,17 +73,17 @@ def _options(kind: str, draw: Callable[..., Any], given: dict[str, int]) -> dict
     return given
 
 
-def _subjects(kind: str, draw: Callable[..., Any], runs: Sequence[Path]) -> list[Any]:
+def _runs_of(kind: str, draw: Callable[..., Any], runs: Sequence[Path]) -> list[Any]:
     """What the figure is drawn from: its first argument says whether that is nothing, one run or several."""
     parameters = inspect.signature(draw).parameters
-    if not {"subject", "subjects"} & parameters.keys():
+    if not {"run", "runs"} & parameters.keys():
         if runs:
             raise ValueError(f"runs must be left out for {kind}, which shows none, got {runs[0]}. Name a file with --out.")
         return []
-    if not runs or ("subject" in parameters and len(runs) > 1):
-        many = "one or more" if "subjects" in parameters else "one"
+    if not runs or ("run" in parameters and len(runs) > 1):
+        many = "one or more" if "runs" in parameters else "one"
         raise ValueError(f"runs must be {many} for {kind}, got {len(runs)}. Name the folder of a run, or an .npz file.")
     from liftedstruct.report.run_results import read_runs
 
     found = read_runs(runs)
-    return [found] if "subjects" in parameters else found
+    return [found] if "runs" in parameters else found

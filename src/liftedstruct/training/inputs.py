@@ -12,7 +12,8 @@ from torch import Tensor
 from liftedstruct.data import PackedImages
 from liftedstruct.data.class_names import draw, group_by_name
 from liftedstruct.data.image_set import Indices
-from liftedstruct.embedder import Embedder, embed_rows
+from liftedstruct.embedder import Embedder
+from liftedstruct.embeddings import embed_rows
 from liftedstruct.retrieval import nearest_neighbours
 from liftedstruct.runtime.progress import Bar
 from liftedstruct.samplers import BalancedBatches, Batches, MinedBatches, PairBatches, TripletBatches

@@ -56,7 +56,7 @@ def test_what_is_sent() -> None:
     for number, sent in enumerate(data["views"]):
         view = squares.view(number)
         assert sent["name"] == view.name
-        np.testing.assert_array_equal(array(sent["neighbours"]).reshape(-1, 5), view.neighbours)
+        np.testing.assert_array_equal(array(sent["neighbors"]).reshape(-1, 5), view.neighbors)
         np.testing.assert_allclose(array(sent["distances"]).reshape(-1, 5), view.distances, rtol=1e-6)
         np.testing.assert_array_equal(array(sent["ranks"]), view.ranks)
         x, y = array(sent["positions"]).reshape(-1, 2).T
@@ -71,7 +71,7 @@ def test_every_image_is_on_its_sheet() -> None:
     assert len(sheets(html)) == 4
     assert sorted(array(block(html, "data")["slots"])) == list(range(200))
     middles = cells(html)[:, 32:64, 32:64].mean(axis=(1, 2))
-    assert abs(middles - squares.colours(np.arange(200))).max() < 12  # colours are 36 apart
+    assert abs(middles - squares.colors(np.arange(200))).max() < 12  # colors are 36 apart
 
 
 def test_only_classes_that_are_there() -> None:
@@ -243,9 +243,9 @@ SQUARES = Squares(n=12)
             r"^positions of view 'run 0' must have shape \(12, 2\) for 12 images, got \(11, 2\)",
         ),
         ({"positions": np.full((12, 2), np.nan)}, r"^positions of view 'run 0' must be finite, got nan or inf"),
-        ({"neighbours": np.full((12, 5), 12)}, r"^neighbours of view 'run 0' must be 0 to 11, got 12 to 12\. Number"),
-        ({"neighbours": np.zeros((12, 5))}, r"^neighbours of view 'run 0' must not be of type float64"),
-        ({"neighbours": np.zeros(12, int)}, r"^neighbours of view 'run 0' must have shape"),
+        ({"neighbors": np.full((12, 5), 12)}, r"^neighbors of view 'run 0' must be 0 to 11, got 12 to 12\. Number"),
+        ({"neighbors": np.zeros((12, 5))}, r"^neighbors of view 'run 0' must not be of type float64"),
+        ({"neighbors": np.zeros(12, int)}, r"^neighbors of view 'run 0' must have shape"),
         ({"distances": np.zeros((12, 4))}, r"^distances of view 'run 0' must have shape \(12, 5\)"),
         ({"ranks": np.full(12, -1)}, r"^ranks of view 'run 0' must be 1 or more, or 0 for an image alone, got -1"),
         ({"thumbnails": lambda rows, side: np.zeros((len(rows), side, side), np.uint8)}, r"^thumbnails must be bytes of shape"),
