@@ -148,6 +148,7 @@ def test_sign_flips_by_hand() -> None:
     assert everyone[0] == 1 / 1001  # the data is one of the flips: p is never 0
 
 
+@pytest.mark.slow
 def test_intervals_cover_and_equal_embeddings_are_told_equal() -> None:
     """A small form of the simulation that the docstring of resampling.py reports."""
     rng = np.random.default_rng(3)

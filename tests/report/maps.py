@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.thumbnails import Pixels
-from liftedstruct.report.atlas import View, map_html
+from liftedstruct.report.interactive_map import View, map_html
 from liftedstruct.retrieval import first_ranks, nearest_neighbours
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"  # nothing may be loaded from anywhere

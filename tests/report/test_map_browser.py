@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import Locator, Page, expect
 
 from browser import open_file
-from liftedstruct.report.atlas import map_html
+from liftedstruct.report.interactive_map import map_html
 from liftedstruct.retrieval import nearest_neighbours
 from report.maps import Squares, write_page
 

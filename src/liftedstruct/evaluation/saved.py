@@ -51,7 +51,7 @@ def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings
 
 
 def scores_file(path: str | Path) -> Path:
-    """Where the scores of embeddings are kept: ``scores.json`` in the folder of a run, otherwise beside the file by its name."""
+    """Where the scores of embeddings are kept: ``scores.json`` in the folder of a run, otherwise FILE.json beside FILE.npz."""
     path = Path(path)
     if path.is_dir() or path.name == EMBEDDINGS:
         return (path if path.is_dir() else path.parent) / SCORES

@@ -9,9 +9,9 @@ from liftedstruct.figures import ideas
 from liftedstruct.figures.canvas import Picture
 from liftedstruct.figures.curves import recall_curves, score_figure, training_curves
 from liftedstruct.figures.distributions import confusion_figure, distance_histogram, microscope_figure
+from liftedstruct.figures.evaluated_run import EvaluatedRun
 from liftedstruct.figures.galleries import choose_queries, gallery
 from liftedstruct.figures.maps import thumbnail_map
-from liftedstruct.figures.evaluated_run import EvaluatedRun
 
 __all__ = ["FIGURES"]
 

@@ -48,7 +48,7 @@ def css_color(color: str) -> str:
 def inline_svg(figure: Picture, prefix: str) -> str:
     """A figure as an ``<svg>`` of a page: ink and ground are the page's.
 
-    Ids are unique in a page, and two figures may use the same, so each id that is referred to gets a prefix; others are dropped.
+    Two figures may use the same ids, so each id that is referred to gets a prefix; the others are dropped.
     """
     text = picture_bytes(figure, "svg").decode("utf-8")
     text = text[text.index("<svg") :]

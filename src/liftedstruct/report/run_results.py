@@ -1,4 +1,4 @@
-"""Evaluated runs as a report finds them on the disk: embeddings, scores, settings and log, read and checked; nothing is measured."""
+"""Evaluated runs, read from the disk and checked: embeddings, scores, settings and log. Nothing is measured here."""
 
 import shlex
 from collections.abc import Sequence

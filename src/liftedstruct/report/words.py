@@ -198,8 +198,8 @@ def _microscope(run: EvaluatedRun) -> str:
 def protocol(runs: Sequence[EvaluatedRun]) -> list[tuple[str, list[str]]]:
     """How everything was made: a label and a text for each run, line by line."""
     rows = [(label, [line(run) for run in runs]) for label, line in LINES.items()]
-    for name in dict.fromkeys(name for run in runs for name in _evaluation_lines(run)):
-        rows.append((name.capitalize(), [run.scores.protocol.get(name, "") for run in runs]))
+    names = dict.fromkeys(name for run in runs for name in _evaluation_lines(run))
+    rows += [(name.capitalize(), [run.scores.protocol.get(name, "") for run in runs]) for name in names]
     now = f"liftedstruct {__version__}, Python {platform.python_version()}, torch {torch.__version__}, NumPy {np.__version__}"
     rows.append(("This report", [f"{now}; {_time(datetime.now(UTC).timestamp())}"] * len(runs)))
     return [(label, texts) for label, texts in rows if any(texts)]
@@ -255,7 +255,7 @@ LINES: dict[str, Callable[[EvaluatedRun], str]] = {
     "Weights": lambda run: _of(run, "weights"),
     "Pooling": lambda run: _of(run, "pool"),
     "Dimensions": lambda run: f"{run.size:,}",
-    "Normalized to length 1": lambda run: {True: "yes", False: "no"}.get(run.protocol.get("normalized"), ""),
+    "Normalized to length 1": lambda run: {"True": "yes", "False": "no"}.get(_of(run, "normalized"), ""),
     "Crop": lambda run: _of(run, "crop", "center, {} px"),
     "Training": _training,
     "Settings": _settings,
