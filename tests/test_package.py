@@ -18,7 +18,7 @@ STAGES = [
     "data",
     *("samplers", "distances", "losses"),
     *("retrieval", "clustering", "projection"),
-    *("trunks", "embedder", "evaluation", "training", "estimator"),
+    *("trunks", "embedder", "embeddings", "evaluation", "training", "estimator"),
     *("figures", "report"),
     *("arguments", "recipes", "cli", "__main__"),
 ]

@@ -18,7 +18,8 @@ from liftedstruct.losses import (
 if TYPE_CHECKING:
     from liftedstruct.clustering import affinity_propagation, kmeans, nmi, pairwise_f1
     from liftedstruct.data import PackedImages, prepare, read_images
-    from liftedstruct.embedder import Embedder, embed
+    from liftedstruct.embedder import Embedder
+    from liftedstruct.embeddings import embed
     from liftedstruct.estimator import LiftedEmbedding
     from liftedstruct.evaluation import compare, evaluate
     from liftedstruct.projection import tsne
@@ -76,7 +77,7 @@ _LATER = {
     "TrainConfig": "liftedstruct.training",
     "affinity_propagation": "liftedstruct.clustering",
     "compare": "liftedstruct.evaluation",
-    "embed": "liftedstruct.embedder",
+    "embed": "liftedstruct.embeddings",
     "evaluate": "liftedstruct.evaluation",
     "kmeans": "liftedstruct.clustering",
     "map_at_r": "liftedstruct.retrieval",

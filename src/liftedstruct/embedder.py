@@ -1,12 +1,9 @@
-"""The embedder, trunk + dropout + linear layer, its file, and what it makes of images: embeddings, with their protocol."""
+"""The embedder: trunk, dropout and linear layer, its file, and the record of what it was trained on."""
 
 import hashlib
 import json
 import math
 import os
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,43 +19,25 @@ from torch.nn.functional import normalize
 from liftedstruct.data import PackedImages
 from liftedstruct.data.class_names import name_key
 from liftedstruct.data.image_set import Indices
-from liftedstruct.runtime.arrays import load_arrays
 from liftedstruct.runtime.atomic import replacing
-from liftedstruct.runtime.checks import as_number, check_count, check_out
-from liftedstruct.runtime.memory import keep_memory
-from liftedstruct.runtime.progress import Bar
+from liftedstruct.runtime.checks import as_number, check_count
 from liftedstruct.trunks import TRUNKS, Trunk, make_trunk
 from liftedstruct.trunks.base import RANDOM
-from liftedstruct.trunks.layers import folded
 
-__all__ = [
-    "EMBEDDER",
-    "EMBEDDINGS",
-    "SCORES",
-    "Embedder",
-    "Embeddings",
-    "Seen",
-    "TrainedOn",
-    "check_current",
-    "embed",
-    "embed_rows",
-    "open_embedder",
-]
+__all__ = ["EMBEDDER", "Embedder", "Seen", "TrainedOn", "open_embedder"]
 
-EMBEDDER, EMBEDDINGS, SCORES = "embedder.safetensors", "embeddings.npz", "scores.json"  # their names in the folder of a run
+EMBEDDER = "embedder.safetensors"  # its name in the folder of a run
 VERSION = 2
 HASHES = {"images": "trained_on.images", "validation": "trained_on.validation"}  # names of the tensors of hashes
 # What the file says of an embedder, and of its training if it was trained.
 META: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("trunk", "form", "weights", "pool"), str),
+    **dict.fromkeys(("trunk", "weights", "pool"), str),
     "dim": int,
     "dropout": (int, float),
     "normalize": bool,
     "crop": int,
 }
 TRAINING: dict[str, type] = {"step": int, "checksum": str, "class_names": list}
-# Lines of the protocol of embeddings.
-OF, SEEN, SHA, STEP = "embeddings of", "seen in training", "embedder SHA-256", "step"
 
 
 class Seen(NamedTuple):
@@ -170,14 +149,14 @@ class Embedder(nn.Module):
 
     def short_sha(self) -> str:
         """The start of the hash of the file that :meth:`save` writes, by which embeddings know their embedder."""
-        return _short_sha(self._content())
+        return hashlib.sha256(self._content()).hexdigest()[:16]
 
     def _content(self) -> bytes:
         meta: dict[str, Any] = {
             "format": "liftedstruct embedder",
             "version": VERSION,
             "trunk": self.trunk.name,
-            "form": self.trunk.form,
+            "options": self.trunk.options,
             "weights": self.trunk.weights,
             "dim": self.dim,
             "dropout": self.dropout.p,
@@ -198,7 +177,7 @@ class Embedder(nn.Module):
         """The embedder of a file, or of the folder of a run, in evaluation mode; no weights of the trunk are needed."""
         file = _embedder_file(path)
         meta, tensors = _read_embedder(file)
-        trunk = make_trunk(meta["trunk"], pretrained=False, form=meta["form"])
+        trunk = make_trunk(meta["trunk"], pretrained=False, **meta["options"])
         trunk.weights = meta["weights"]
         trunk.set_pool(meta["pool"])
         dim = check_count("dim", meta["dim"], 0)
@@ -275,210 +254,3 @@ def open_embedder(source: str | Path, weights: str | Path | None = None, pooled:
     features = Embedder(embedder.trunk, dim=0, crop=embedder.crop).eval()
     features.trained_on, features.origin = embedder.trained_on, f"{embedder.origin}, pooled features"
     return features
-
-
-@dataclass(frozen=True)
-class Embeddings:
-    """Embeddings of images and what is known about them: enough to evaluate them anywhere, and to say what was evaluated."""
-
-    embeddings: NDArray[np.float32]  # (n, d)
-    labels: Indices  # (n,), numbers into class_names
-    class_names: tuple[str, ...]
-    paths: tuple[str, ...]  # n
-    rows: Indices  # (n,), of the packed set
-    contents: NDArray[np.uint64]  # (n,), hashes of the image files
-    seen: Seen | None  # how much of it was trained on; None if there was no training, or no record of it was kept
-    part: str  # train, validation or test if all rows are of that part, otherwise all
-    data: str  # folder of the packed set
-    protocol: Mapping[str, Any]
-
-    def __len__(self) -> int:
-        return len(self.embeddings)
-
-    def save(self, path: str | Path) -> Path:
-        """Write an .npz file, arrays only; names and protocol are text."""
-        arrays: dict[str, Any] = {
-            "embeddings": self.embeddings,
-            "labels": self.labels,
-            "class_names": np.array(self.class_names, dtype=np.str_),
-            "paths": np.array(self.paths, dtype=np.str_),
-            "rows": self.rows,
-            "contents": self.contents,
-            "seen": np.array(self.seen or (), np.int64),
-            "part": np.array(self.part),
-            "data": np.array(self.data),
-            "protocol": np.array(json.dumps(dict(self.protocol))),
-        }
-        with replacing(path) as stream:
-            np.savez(stream, **arrays)
-        return Path(path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Embeddings":
-        """Read what :meth:`save` wrote."""
-        try:
-            arrays = load_arrays(path, cls.__dataclass_fields__)
-            one: dict[str, Any] = {name: arrays[name] for name in cls.__dataclass_fields__}
-            one |= {name: tuple(one[name].tolist()) for name in ("class_names", "paths")}
-            one |= {name: str(one[name]) for name in ("part", "data")}
-            one["seen"] = Seen(*map(int, one["seen"])) if one["seen"].size else None
-            one["protocol"] = json.loads(str(one["protocol"]))
-            if not isinstance(one["protocol"], dict):
-                raise ValueError("a protocol that is no JSON object")
-            if (one["contents"].dtype, one["contents"].ndim) != (np.uint64, 1):
-                raise ValueError("contents that are no hashes")
-            if not all(isinstance(each, str) for name in ("class_names", "paths") for each in one[name]):
-                raise ValueError("names that are no text")
-        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            reason = f"no array {error}" if isinstance(error, KeyError) else str(error)
-            raise ValueError(
-                f"{path} must be an .npz file of embed, got: {reason}. Write it again with liftedstruct embed."
-            ) from error
-        return cls(**one)
-
-
-def check_current(file: Path, protocol: Mapping[str, Any], data: str = "DATA", part: str = "test") -> None:
-    """Raise if embeddings or scores in the folder of a run are not of the embedder that is there now.
-
-    Args:
-        file: of the embeddings or scores, wherever it is.
-        protocol: of the embeddings.
-        data: the prepared dataset to embed again.
-        part: of it.
-
-    """
-    if file.name not in (EMBEDDINGS, SCORES) or not file.with_name(EMBEDDER).is_file():
-        return
-    embedder = Embedder.load(file.parent)
-    if protocol.get(SHA) == embedder.short_sha():
-        return
-    was, now = protocol.get(STEP, "unknown"), embedder.trained_on.step if embedder.trained_on else "unknown"
-    what = f"of step {was}, the run's is of step {now}" if str(was) != str(now) else "other weights or another head"
-    command = ["liftedstruct", "embed", str(file.parent), data, *(["--part", part] if part != "test" else [])]
-    raise ValueError(f"{file} must be of the run's embedder, it is of another one ({what}). Run: {shlex.join(command)}")
-
-
-def _short_sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
-def embed(
-    embedder: Embedder,
-    packed: PackedImages,
-    rows: Sequence[int] | Indices | None = None,
-    batch_size: int = 64,
-    crop: int | None = None,
-    progress: bool = False,
-    out: str | Path | None = None,
-) -> Embeddings:
-    """Embeddings of the centre crops of packed images, at the speed of the trunk, with all that a score of them has to say.
-
-    Test or validation classes of another dataset that the embedder was trained on are refused: a score of them would say that
-    they are unseen. Embed all of that dataset instead, whose scores say how much was seen.
-
-    Args:
-        embedder: trunk and head, on any device.
-        packed: the images.
-        rows: numbers of the images, such as ``packed.test``; all of them if not given.
-        batch_size: images at a time. It changes the speed, the memory and the rounding, nothing else.
-        crop: side of the crops; the embedder's if not given.
-        progress: show how far it is, on the terminal or as lines of text.
-        out: an .npz file to write as well.
-
-    """
-    numbers = np.arange(len(packed)) if rows is None else np.asarray(rows)
-    if not numbers.size:
-        raise ValueError(f"rows must be at least one image, got none of {packed.folder}. Prepare it with such a part.")
-    if out is not None:
-        check_out("out", out)
-    crop = embedder.crop if crop is None else crop
-    extremes = numbers[[numbers.argmin(), numbers.argmax()]] if numbers.ndim == 1 else numbers
-    packed.centre_crops(extremes, crop)  # rows and crop are checked before any work
-    paths = tuple(packed.paths[row] for row in numbers)
-    part, trained_on = _part(packed, numbers), embedder.trained_on
-    seen = trained_on.seen(packed, numbers) if trained_on else None
-    if trained_on and seen and seen.classes and part in ("test", "validation") and trained_on.checksum != packed.checksum:
-        raise ValueError(
-            f"the {part} classes of {packed.folder} must be unseen, {embedder.origin} was trained on {seen}. "
-            "Prepare the dataset with the split of the run, or pass --part all for scores that say so."
-        )
-    result = Embeddings(
-        embeddings=embed_rows(embedder, packed, numbers, batch_size, crop, progress),
-        labels=packed.labels[numbers],
-        class_names=packed.class_names,
-        paths=paths,
-        rows=numbers.astype(np.int64),
-        contents=packed.contents[numbers],
-        seen=seen,
-        part=part,
-        data=str(packed.folder),
-        protocol=_protocol(embedder, packed, part, crop, seen),
-    )
-    if out is not None:
-        result.save(out)
-    return result
-
-
-def _protocol(embedder: Embedder, packed: PackedImages, part: str, crop: int, seen: Seen | None) -> dict[str, Any]:
-    """How embeddings were made, line by line; the first two lines say whose they are."""
-    trained_on = embedder.trained_on
-    whose = f"{embedder.origin}, step {trained_on.step:,}" if trained_on else f"{embedder.origin}, no training recorded"
-    images = "all images" if part == "all" else f"{part} part"
-    protocol: dict[str, Any] = {OF: f"{whose}; {images} of {packed.folder.name} (checksum {packed.checksum[:12]})"}
-    if trained_on and seen:
-        protocol |= {SEEN: str(seen), STEP: trained_on.step}
-    return protocol | {
-        SHA: embedder.short_sha(),
-        "trunk": embedder.trunk.name,
-        "form": embedder.trunk.form,
-        "weights": embedder.trunk.weights,
-        "pool": embedder.trunk.pool,
-        "dim": embedder.dim,
-        "normalised": embedder.normalize,
-        "data": packed.name,
-        "checksum": packed.checksum,
-        "size": packed.size,
-        "fit": packed.fit,
-        "crop": crop,
-    }
-
-
-def embed_rows(
-    embedder: Embedder, packed: PackedImages, rows: Indices, batch_size: int, crop: int, progress: bool = False
-) -> NDArray[np.float32]:
-    """The embeddings alone, (n, d).
-
-    The embedder is left as it is; a copy works, in evaluation mode, with batch normalisation folded into the convolutions
-    (equal up to rounding).
-    """
-    keep_memory()
-    net, X = folded(embedder), np.empty((len(rows), embedder.width), np.float32)
-    with torch.inference_mode(), Bar("embed", len(rows), wanted=progress) as bar:
-        for at, pixels in _crops_ahead(packed, rows, crop, check_count("batch_size", batch_size)):
-            X[at : at + len(pixels)] = net(pixels).float().cpu().numpy()
-            bar.advance(len(pixels))
-    return X
-
-
-def _crops_ahead(packed: PackedImages, rows: Indices, crop: int, batch_size: int) -> Iterator[tuple[int, Tensor]]:
-    """Where each batch begins and its bytes, (b, crop, crop, 3); a thread reads the next while this one is in use."""
-    size = min(batch_size, len(rows))
-    buffers = [np.empty((size, crop, crop, 3), np.uint8) for _ in range(2)]
-
-    def read(at: int) -> Tensor:
-        batch = rows[at : at + size]
-        return torch.from_numpy(packed.centre_crops(batch, crop, out=buffers[at // size % 2][: len(batch)]))
-
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(read, 0)
-        for at in range(0, len(rows), size):
-            pixels = coming.result()
-            if at + size < len(rows):
-                coming = thread.submit(read, at + size)
-            yield at, pixels
-
-
-def _part(packed: PackedImages, rows: Indices) -> str:
-    """The part of the split that has all of these rows."""
-    parts = {"train": packed.train, "validation": packed.validation, "test": packed.test}
-    return next((name for name, part in parts.items() if np.isin(rows, part).all()), "all")

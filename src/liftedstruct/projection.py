@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from liftedstruct.retrieval import nearest_neighbours
-from liftedstruct.runtime.checks import Embeddings, as_embeddings, as_number, check_count, check_finite
+from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, as_number, check_count, check_finite
 from liftedstruct.runtime.extras import require
 from liftedstruct.runtime.progress import Bar, say
 
@@ -34,7 +34,7 @@ JITTER = 1e-2  # of that, so that equal embeddings do not start at one point, wh
 EVERY = 10  # iterations between two looks at how far it is
 
 
-def tsne(embeddings: Embeddings, *, seed: int = 0, perplexity: float = 30.0, progress: bool = False) -> NDArray[np.float32]:
+def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0, progress: bool = False) -> NDArray[np.float32]:
     """Positions in the plane, (n, 2), in which the neighbours of an embedding are near it.
 
     The same seed gives the same bytes on the same machine, and scaling the embeddings by a power of two changes nothing.

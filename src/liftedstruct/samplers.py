@@ -25,7 +25,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from liftedstruct.runtime.checks import Labels, as_classes, as_number, check_count
+from liftedstruct.runtime.checks import LabelsLike, as_classes, as_number, check_count
 
 __all__ = ["BATCHES", "BalancedBatches", "Batches", "MinedBatches", "PairBatches", "TripletBatches"]
 
@@ -43,7 +43,7 @@ class Batches(ABC):
     steps_per_epoch: int
     step: int  # number of the batch that the next iteration begins with
 
-    def __init__(self, labels: Labels, batch_size: int, seed: int, rank: int, world_size: int) -> None:
+    def __init__(self, labels: LabelsLike, batch_size: int, seed: int, rank: int, world_size: int) -> None:
         y, names = as_classes(labels)
         if y.ndim != 1 or not len(y):
             raise ValueError(f"labels must have shape (n,) with n >= 1, got {y.shape}. Pass one label per image.")
@@ -166,7 +166,7 @@ class PairBatches(Batches):
 
     def __init__(
         self,
-        labels: Labels,
+        labels: LabelsLike,
         batch_size: int = 128,
         *,
         seed: int = 0,
@@ -221,7 +221,7 @@ class TripletBatches(Batches):
 
     unit = 3
 
-    def __init__(self, labels: Labels, batch_size: int = 120, *, seed: int = 0, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(self, labels: LabelsLike, batch_size: int = 120, *, seed: int = 0, rank: int = 0, world_size: int = 1) -> None:
         super().__init__(labels, batch_size, seed, rank, world_size)
         self._need_negatives()
         self._need_positives()
@@ -252,7 +252,7 @@ class BalancedBatches(Batches):
     """
 
     def __init__(
-        self, labels: Labels, classes: int = 64, images: int = 2, *, seed: int = 0, rank: int = 0, world_size: int = 1
+        self, labels: LabelsLike, classes: int = 64, images: int = 2, *, seed: int = 0, rank: int = 0, world_size: int = 1
     ) -> None:
         self.unit = self.images = check_count("images", images, 2)
         self.classes = check_count("classes", classes, 2)
@@ -303,7 +303,7 @@ class MinedBatches(Batches):
 
     def __init__(
         self,
-        labels: Labels,
+        labels: LabelsLike,
         difficult: ArrayLike,
         batch_size: int = 128,
         *,

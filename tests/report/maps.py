@@ -1,4 +1,4 @@
-"""Small maps of coloured squares, and a page around them."""
+"""Small maps of colored squares, and a page around them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.thumbnails import Pixels
-from liftedstruct.report.atlas import View, map_html
+from liftedstruct.report.interactive_map import View, map_html
 from liftedstruct.retrieval import first_ranks, nearest_neighbours
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"  # nothing may be loaded from anywhere
@@ -16,7 +16,7 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inli
 
 @dataclass(frozen=True)
 class Squares:
-    """n images of one colour each, no two alike, with embeddings around the centres of their classes."""
+    """n images of one color each, no two alike, with embeddings around the centres of their classes."""
 
     n: int = 120
     classes: int = 6
@@ -45,18 +45,18 @@ class Squares:
 
     def view(self, number: int = 0) -> View:
         X = self.embeddings(number)
-        distances, neighbours = (
+        distances, neighbors = (
             nearest_neighbours(X, min(5, self.n - 1)) if self.n > 1 else (np.empty((1, 0)), np.empty((1, 0), int))
         )
         ranks = np.asarray(first_ranks(X, self.labels)) if self.n > 1 else np.zeros(1, int)
-        return View(f"run {number}", X[:, :2], neighbours, distances, ranks)
+        return View(f"run {number}", X[:, :2], neighbors, distances, ranks)
 
-    def colours(self, rows: Indices) -> NDArray[np.uint8]:
-        """(q, 3): 7 x 7 x 7 colours, 36 apart."""
+    def colors(self, rows: Indices) -> NDArray[np.uint8]:
+        """(q, 3): 7 x 7 x 7 colors, 36 apart."""
         return (18 + 36 * np.column_stack((rows % 7, rows // 7 % 7, rows // 49 % 7))).astype(np.uint8)
 
     def thumbnails(self, rows: Indices, side: int) -> Pixels:
-        return np.broadcast_to(self.colours(rows)[:, None, None], (len(rows), side, side, 3)).copy()
+        return np.broadcast_to(self.colors(rows)[:, None, None], (len(rows), side, side, 3)).copy()
 
     def html(self, max_bytes: int = 10_000_000) -> str:
         views = [self.view(number) for number in range(self.views)]

@@ -1,4 +1,4 @@
-"""Runs that no training made: coloured squares for images, clouds of points for embeddings, and files as train leaves them."""
+"""Runs that no training made: colored squares for images, clouds of points for embeddings, and files as train leaves them."""
 
 import csv
 import json
@@ -10,7 +10,9 @@ import numpy as np
 from PIL import Image
 
 from liftedstruct.data import PackedImages, prepare, read_images
-from liftedstruct.embedder import SHA, Embedder, Embeddings, Seen, open_embedder
+from liftedstruct.embedder import Embedder, Seen, open_embedder
+from liftedstruct.embeddings import SHA, Embeddings
+from liftedstruct.evaluation import evaluate_file, scores_file
 from liftedstruct.training import TrainConfig
 from liftedstruct.training.run_folder import RunFolder
 
@@ -31,7 +33,7 @@ LOG = (
 
 
 def squares(folder: Path, classes: int = 6, images: int = 6, names: tuple[str, ...] = ()) -> PackedImages:
-    """Packed images, of one colour each class, a little lighter each image; two more classes to train on."""
+    """Packed images, of one color each class, a little lighter each image; two more classes to train on."""
     files = folder / "files"
     files.mkdir(parents=True)
     with (folder / "list.csv").open("w", newline="", encoding="utf-8") as stream:
@@ -39,8 +41,8 @@ def squares(folder: Path, classes: int = 6, images: int = 6, names: tuple[str, .
         writer.writerow(("path", "label", "split"))
         for number in range(classes + 2):
             for image in range(images):
-                colour = (30 * number % 256, 255 - 25 * number % 256, 20 * image)
-                Image.new("RGB", (16, 16), colour).save(files / f"{number}-{image}.png")
+                color = (30 * number % 256, 255 - 25 * number % 256, 20 * image)
+                Image.new("RGB", (16, 16), color).save(files / f"{number}-{image}.png")
                 name = names[number] if number < len(names) else f"class {number}"
                 writer.writerow((f"files/{number}-{image}.png", name, "train" if number >= classes else "test"))
     return prepare(read_images(folder / "list.csv"), folder / "packed", size=16, progress=False)
@@ -53,12 +55,12 @@ def embedder() -> Embedder:
 
 
 def embeddings(packed: PackedImages, spread: float = 1.0, dim: int = 8, seed: int = 0, **changes: Any) -> Embeddings:
-    """Each class around a centre of its own; the larger the spread, the worse they are told apart."""
+    """Each class around a center of its own; the larger the spread, the worse they are told apart."""
     rows = packed.test
     rng = np.random.default_rng(seed)
     labels = packed.labels[rows]
     X = 3 * rng.normal(size=(len(packed.class_names), dim))[labels] + spread * rng.normal(size=(len(rows), dim))
-    protocol = {"trunk": "small", "form": None, "weights": "none", "dim": dim, "normalised": False, "data": packed.name}
+    protocol = {"trunk": "small", "form": None, "weights": "none", "dim": dim, "normalized": False, "data": packed.name}
     protocol |= {"checksum": packed.checksum, "size": packed.size, "fit": packed.fit, "crop": 16}
     protocol |= {SHA: embedder().short_sha()}
     one: dict[str, Any] = {
@@ -77,7 +79,7 @@ def embeddings(packed: PackedImages, spread: float = 1.0, dim: int = 8, seed: in
 
 
 def write_run(folder: Path, packed: PackedImages, found: Embeddings | None = None, **settings: Any) -> Path:
-    """The folder of a run; without embeddings if none are given."""
+    """The folder of a run, evaluated; without embeddings if none are given."""
     config = TrainConfig(data=str(packed.folder), out=str(folder), trunk="small", **{"steps": 20, "batch_size": 12} | settings)
     folder.mkdir()
     run = RunFolder(folder)
@@ -86,5 +88,12 @@ def write_run(folder: Path, packed: PackedImages, found: Embeddings | None = Non
     (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LOG))
     embedder().save(folder)
     if found is not None:
-        found.save(folder / "embeddings.npz")
+        save_evaluated(found, folder / "embeddings.npz")
     return folder
+
+
+def save_evaluated(found: Embeddings, file: Path) -> Path:
+    """Embeddings with their scores beside them."""
+    found.save(file)
+    evaluate_file(file).save(scores_file(file))
+    return file

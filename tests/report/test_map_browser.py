@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import Locator, Page, expect
 
 from browser import open_file
-from liftedstruct.report.atlas import map_html
+from liftedstruct.report.interactive_map import map_html
 from liftedstruct.retrieval import nearest_neighbours
 from report.maps import Squares, write_page
 
@@ -40,7 +40,7 @@ def settle(page: Page) -> None:
 
 
 def wait_until(page: Page, condition: Callable[[], bool]) -> None:
-    """For what the browser tells the page in its own time, such as another colour scheme: nothing on the page says when."""
+    """For what the browser tells the page in its own time, such as another color scheme: nothing on the page says when."""
     end = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < end, "the page has not changed in 20 seconds"
@@ -73,8 +73,8 @@ def lonely(page: Page, squares: Squares = SQUARES) -> list[int]:
     return [int(i) for i in np.flatnonzero(inside)[np.argsort(-apart.min(axis=1)[inside])][:5]]
 
 
-def colour(canvas: Locator) -> NDArray[np.float64]:
-    """The mean colour in the middle of a canvas, once it is painted."""
+def color(canvas: Locator) -> NDArray[np.float64]:
+    """The mean color in the middle of a canvas, once it is painted."""
     for _ in range(100):
         side = int(canvas.evaluate("canvas => canvas.width")) // 2
         pixels = read(canvas, side // 2, side // 2, side)
@@ -94,14 +94,14 @@ def read(canvas: Locator, x: float, y: float, side: int) -> NDArray[np.float64]:
     return np.array(canvas.evaluate(script, [x, y, side])).reshape(-1, 4)
 
 
-def same_colour(canvas: Locator, image: int, squares: Squares = SQUARES) -> bool:
-    return bool(abs(colour(canvas) - squares.colours(np.array([image]))[0]).max() < 12)  # they are 36 apart
+def same_color(canvas: Locator, image: int, squares: Squares = SQUARES) -> bool:
+    return bool(abs(color(canvas) - squares.colors(np.array([image]))[0]).max() < 12)  # they are 36 apart
 
 
-def check_neighbours(page: Page, image: int, squares: Squares = SQUARES, view: int = 0) -> None:
-    """The panel against the neighbours as the package finds them."""
+def check_neighbors(page: Page, image: int, squares: Squares = SQUARES, view: int = 0) -> None:
+    """The panel against the neighbors as the package finds them."""
     X = squares.embeddings(view)
-    distances, neighbours = nearest_neighbours(X, min(5, len(X) - 1))
+    distances, neighbors = nearest_neighbours(X, min(5, len(X) - 1))
     expect(page.locator(".query .caption")).to_have_text(squares.captions[image])
     shown = page.locator(".chosen li button")
     said = shown.evaluate_all("""buttons => buttons.map(button => ({
@@ -111,7 +111,7 @@ def check_neighbours(page: Page, image: int, squares: Squares = SQUARES, view: i
     }))""")
     labels = squares.labels
     left, expected = int((labels == labels[image]).sum()) - 1, []
-    for j in neighbours[image]:
+    for j in neighbors[image]:
         left -= labels[j] == labels[image]
         wrong = "✗ wrong" if left else "– other class, none of its own is left"
         words = "✓ right" if labels[j] == labels[image] else wrong
@@ -119,14 +119,14 @@ def check_neighbours(page: Page, image: int, squares: Squares = SQUARES, view: i
     assert [(each["image"], each["said"], each["class"], each["caption"]) for each in said] == expected
     measured = [float(each["distance"].removeprefix("distance ")) for each in said]
     assert measured == pytest.approx(distances[image].tolist(), rel=1e-3)
-    for button, j in zip(shown.all(), neighbours[image], strict=True):
-        assert same_colour(button.locator("canvas"), j, squares)
+    for button, j in zip(shown.all(), neighbors[image], strict=True):
+        assert same_color(button.locator("canvas"), j, squares)
     expect(page.locator(".query .class")).to_have_text(squares.class_names[labels[image]])
-    assert same_colour(page.locator(".query canvas"), image, squares)
+    assert same_color(page.locator(".query canvas"), image, squares)
     rank = squares.view(view).ranks[image]
     verdict = page.locator(".verdict").inner_text()
-    assert ("nearest neighbour is right" in verdict) == (rank == 1)
-    assert (f"first right neighbour: rank {rank:,}" in verdict) == (rank > 1)
+    assert ("nearest neighbor is right" in verdict) == (rank == 1)
+    assert (f"first right neighbor: rank {rank:,}" in verdict) == (rank > 1)
 
 
 def test_drag(browser_page: Page, tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_hover(browser_page: Page, tmp_path: Path) -> None:
         expect(card).to_have_attribute("data-image", str(image))
         expect(card.locator(".class")).to_have_text(SQUARES.class_names[image % 6])
         expect(card.locator(".caption")).to_have_text(SQUARES.captions[image])
-        assert same_colour(card.locator("canvas"), image)
+        assert same_color(card.locator("canvas"), image)
     page.mouse.move(2, 2)
     expect(card).to_be_hidden()
 
@@ -258,7 +258,7 @@ def test_painted_thumbnails(browser_page: Page, tmp_path: Path) -> None:
     for image in lonely(page):
         x, y = page.evaluate(f"{ATLAS}.place({image})")
         pixels = read(page.locator(".plane"), x - 4, y - 4, 8)[:, :3]
-        assert abs(pixels.mean(axis=0) - SQUARES.colours(np.array([image]))[0]).max() < 12
+        assert abs(pixels.mean(axis=0) - SQUARES.colors(np.array([image]))[0]).max() < 12
 
 
 def test_click(browser_page: Page, tmp_path: Path) -> None:
@@ -266,23 +266,23 @@ def test_click(browser_page: Page, tmp_path: Path) -> None:
     show(page, tmp_path)
     for image in lonely(page):
         page.mouse.click(*spot(page, image))
-        check_neighbours(page, image)
+        check_neighbors(page, image)
         expect(page.locator(".live")).to_contain_text(
             f"Chosen: {SQUARES.captions[image]}, class {SQUARES.class_names[image % 6]};"
         )
 
 
 def test_all_images_by_script(browser_page: Page, tmp_path: Path) -> None:
-    """The neighbours of every image are in the page, not only of those that lie alone."""
+    """The neighbors of every image are in the page, not only of those that lie alone."""
     page = browser_page
     show(page, tmp_path)
     for image in range(0, 120, 30):
         page.evaluate(f"{ATLAS}.choose({image})")
-        check_neighbours(page, image)
+        check_neighbors(page, image)
 
 
 def test_images_above_others_are_clicked_first(browser_page: Page, tmp_path: Path) -> None:
-    """The chosen image and its neighbours lie above all others, also where these have a dot or thumbnail nearer by."""
+    """The chosen image and its neighbors lie above all others, also where these have a dot or thumbnail nearer by."""
     page = browser_page
     show(page, tmp_path)
     page.evaluate(f"{ATLAS}.choose(7)")
@@ -291,10 +291,10 @@ def test_images_above_others_are_clicked_first(browser_page: Page, tmp_path: Pat
     settle(page)
     page.mouse.move(*spot(page, going))
     page.mouse.click(*spot(page, going))
-    check_neighbours(page, going)
+    check_neighbors(page, going)
 
 
-def test_a_neighbour_is_gone_to(browser_page: Page, tmp_path: Path) -> None:
+def test_a_neighbor_is_gone_to(browser_page: Page, tmp_path: Path) -> None:
     page = browser_page
     show(page, tmp_path)
     image = lonely(page)[0]
@@ -302,14 +302,14 @@ def test_a_neighbour_is_gone_to(browser_page: Page, tmp_path: Path) -> None:
     second = page.locator(".chosen li button").nth(1)
     going = int(str(second.get_attribute("data-image")))
     second.click()
-    check_neighbours(page, going)
+    check_neighbors(page, going)
     settle(page)
     box = page.locator(".plane").bounding_box()
     assert box
     assert spot(page, going) == pytest.approx((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2), abs=1)
-    page.keyboard.press("Enter")  # the focus is on its first neighbour
+    page.keyboard.press("Enter")  # the focus is on its first neighbor
     nearest = int(nearest_neighbours(SQUARES.embeddings(), 1)[1][going, 0])
-    check_neighbours(page, nearest)
+    check_neighbors(page, nearest)
     page.keyboard.press("Escape")
     expect(page.locator(".nothing")).to_be_visible()
     expect(page.locator(".plane")).to_be_focused()
@@ -322,12 +322,12 @@ def test_choosing_by_keys(browser_page: Page, tmp_path: Path) -> None:
     places = np.array(page.evaluate(f"[...Array(120).keys()].map(i => {ATLAS}.place(i))"))
     width, height = page.evaluate(f"[{ATLAS}.camera.width, {ATLAS}.camera.height]")
     pointed = int(str(page.locator(".card").get_attribute("data-image")))
-    expect(page.locator(".live")).to_contain_text(f"Nearest to the centre: {SQUARES.captions[pointed]}")
+    expect(page.locator(".live")).to_contain_text(f"Nearest to the center: {SQUARES.captions[pointed]}")
     page.keyboard.press("Enter")
-    check_neighbours(page, pointed)
+    check_neighbors(page, pointed)
     side = page.evaluate(f"{ATLAS}.scene.side({ATLAS}.camera.zoom)")
     away = abs(places - np.array([width / 2, height / 2])).max(axis=1)
-    assert away[pointed] <= max(side / 2, away.min())  # under the centre, or the nearest to it
+    assert away[pointed] <= max(side / 2, away.min())  # under the center, or the nearest to it
     expect(page.locator(".chosen li button").first).to_be_focused()
 
 
@@ -415,7 +415,7 @@ def test_no_failures(browser_page: Page, tmp_path: Path) -> None:
     page = browser_page
     show(page, tmp_path, Squares(n=60, classes=3, noise=0.01))
     page.get_by_role("button", name="Failures only (0)").click()
-    expect(page.locator(".message")).to_have_text("No failures: the nearest neighbour of every image is of its class.")
+    expect(page.locator(".message")).to_have_text("No failures: the nearest neighbor of every image is of its class.")
     expect(page.locator(".live")).to_contain_text("No failures")
 
 
@@ -437,14 +437,14 @@ def test_views(browser_page: Page, tmp_path: Path) -> None:
     expect(page.get_by_role("radio", name="run 1")).to_be_checked()
     settle(page)
     assert len(set(page.evaluate("seen"))) > 3  # they moved, they did not jump
-    check_neighbours(page, image, view=1)
+    check_neighbors(page, image, view=1)
     assert spot(page, image) == pytest.approx(before, abs=1)  # the chosen image stays where it is
     failures = int((SQUARES.view(1).ranks > 1).sum())
     expect(page.get_by_role("button", name=re.compile("Failures"))).to_have_text(f"Failures only ({failures})")
     page.get_by_role("radio", name="run 1").focus()
     page.keyboard.press("ArrowLeft")
     settle(page)
-    check_neighbours(page, image, view=0)
+    check_neighbors(page, image, view=0)
 
 
 def test_less_motion(new_page: Callable[..., Page], tmp_path: Path) -> None:
@@ -463,7 +463,7 @@ def test_fingers(new_page: Callable[..., Page], tmp_path: Path) -> None:
     show(page, tmp_path)
     image = lonely(page)[0]
     page.touchscreen.tap(*spot(page, image))
-    check_neighbours(page, image)
+    check_neighbors(page, image)
     session = page.context.new_cdp_session(page)
 
     def touch(kind: str, *points: tuple[float, float]) -> None:
@@ -555,11 +555,11 @@ def test_few(browser_page: Page, tmp_path: Path, squares: Squares) -> None:
     page.keyboard.press("Enter")
     image = page.evaluate(f"{ATLAS}.image")
     if squares.n > 1:
-        check_neighbours(page, image, squares)
+        check_neighbors(page, image, squares)
     else:
         expect(page.locator(".verdict")).to_have_text("○ the only image of its class")
-        expect(page.locator(".chosen h3")).to_have_text("No neighbours")
-        assert same_colour(page.locator(".query canvas"), image, squares)
+        expect(page.locator(".chosen h3")).to_have_text("No neighbors")
+        assert same_color(page.locator(".query canvas"), image, squares)
     searching(page).fill("class_00")
     page.keyboard.press("Enter")
     settle(page)
@@ -583,7 +583,7 @@ def test_one_spot(browser_page: Page, tmp_path: Path) -> None:
         settle(page)
         page.mouse.move(*spot(page, image))
         expect(page.locator(".card .caption")).to_have_text(squares.captions[image])
-    assert same_colour(page.locator(".card canvas"), 29, squares)
+    assert same_color(page.locator(".card canvas"), 29, squares)
 
 
 def test_sheets_are_decoded_when_in_view(browser_page: Page, tmp_path: Path) -> None:
@@ -602,19 +602,19 @@ def test_sheets_are_decoded_when_in_view(browser_page: Page, tmp_path: Path) -> 
     for image in lonely(page, squares):  # and yet all are painted
         x, y = page.evaluate(f"{ATLAS}.place({image})")
         pixels = read(page.locator(".plane"), x - 2, y - 2, 4)[:, :3]
-        assert abs(pixels.mean(axis=0) - squares.colours(np.array([image]))[0]).max() < 12
+        assert abs(pixels.mean(axis=0) - squares.colors(np.array([image]))[0]).max() < 12
 
 
 def test_sheets_in_use_are_not_dropped(browser_page: Page, tmp_path: Path) -> None:
     """With room for very few: a picture whose sheet went while it was waited for is fetched again."""
-    page, squares = browser_page, Squares(n=2000, classes=400, noise=9.0)  # neighbours all over the sheets
+    page, squares = browser_page, Squares(n=2000, classes=400, noise=9.0)  # neighbors all over the sheets
     show(page, tmp_path, squares)
     page.evaluate(f"{ATLAS}.sheets.most = 2")
     for image in range(0, 2000, 250):
         page.evaluate(f"{ATLAS}.choose({image - 1 if image else 7}); {ATLAS}.choose({image})")
         page.wait_for_function(f"() => !{ATLAS}.sheets.loading")
         page.wait_for_timeout(30)
-        check_neighbours(page, image, squares)
+        check_neighbors(page, image, squares)
 
 
 def test_dark(new_page: Callable[..., Page], tmp_path: Path) -> None:

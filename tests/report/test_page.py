@@ -14,15 +14,15 @@ from PIL import Image
 
 from liftedstruct.data import PackedImages
 from liftedstruct.embedder import Seen
-from liftedstruct.evaluation import compare
-from liftedstruct.figures import FIGURES
+from liftedstruct.evaluation import compare, evaluate_file, scores_file
+from liftedstruct.figures import FIGURES, EvaluatedRun
 from liftedstruct.figures.canvas import drawing, new_figure
 from liftedstruct.report import words
 from liftedstruct.report.inline import inline_svg
 from liftedstruct.report.page import write_report
-from liftedstruct.report.run_results import Run, read_runs
+from liftedstruct.report.run_results import read_runs
 from liftedstruct.retrieval import nearest_neighbours
-from report.runs import NASTY, embeddings, squares, write_run
+from report.runs import NASTY, embeddings, save_evaluated, squares, write_run
 
 VOID = {"br", "img", "input", "meta", "wbr"}
 
@@ -74,7 +74,7 @@ def runs(packed: PackedImages, tmp_path_factory: pytest.TempPathFactory) -> list
     """Good, bad, and an untrained one between them."""
     folder = tmp_path_factory.mktemp("runs")
     pool5 = folder / "pool5.npz"
-    embeddings(packed, spread=9.0, seed=1).save(pool5)
+    save_evaluated(embeddings(packed, spread=9.0, seed=1), pool5)
     good = write_run(folder / "good", packed, embeddings(packed, spread=3.0))
     return [pool5, good, write_run(folder / "bad", packed, embeddings(packed, spread=6.0), loss="contrastive", batches="pairs")]
 
@@ -205,7 +205,7 @@ def test_out_is_in_a_folder_that_is_there(runs: list[Path], tmp_path: Path) -> N
 
 
 def test_no_failures_and_no_word(packed: PackedImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    embeddings(packed, spread=0.01, seen=None).save(tmp_path / "perfect.npz")
+    save_evaluated(embeddings(packed, spread=0.01, seen=None), tmp_path / "perfect.npz")
     text = write_report([tmp_path / "perfect.npz"], tmp_path / "report.html", progress=False).read_text(encoding="utf-8")
     assert not capsys.readouterr().err
     page = Parsed(text)
@@ -224,20 +224,12 @@ def test_images_that_are_gone(tmp_path: Path) -> None:
     assert any("How often these test classes were read cannot be told" in text for text in page.text_of("p"))
 
 
-def test_one_class(tmp_path: Path) -> None:
-    packed = squares(tmp_path / "squares", classes=1)
-    embeddings(packed).save(tmp_path / "one.npz")
-    with pytest.raises(ValueError, match=r"labels must be of two classes or more, got one"):
-        write_report([tmp_path / "one.npz"], tmp_path / "report.html", progress=False)
-    assert not (tmp_path / "report.html").exists()
-
-
 def test_two_images_of_one_class_and_one_of_another(tmp_path: Path) -> None:
     """As small as it gets: no microscope, lists of two neighbours."""
     packed = squares(tmp_path / "squares", classes=2, images=2)
     found = embeddings(packed)
     few = replace(found, **{name: getattr(found, name)[:3] for name in ("embeddings", "labels", "paths", "rows", "contents")})
-    few.save(tmp_path / "few.npz")
+    save_evaluated(few, tmp_path / "few.npz")
     text = write_report([tmp_path / "few.npz"], tmp_path / "report.html", progress=False).read_text(encoding="utf-8")
     assert 'id="figure-microscope"' not in text
     assert "of 2 images" in Parsed(text).text_of("h1")[0]
@@ -247,19 +239,19 @@ def test_published_figures_stand_beside_ours(packed: PackedImages, tmp_path: Pat
     found = embeddings(packed)
     cub = replace(found, protocol={**found.protocol, "data": "CUB-200-2011"})
     file = tmp_path / "pool5.npz"
-    cub.save(file)
+    save_evaluated(cub, file)
     page = Parsed(write_report([file], tmp_path / "report.html", progress=False).read_text(encoding="utf-8"))
     heads = page.text_of("th")
     assert "lifted structured 512-d, GoogLeNet; Rolínek et al., CVPR 2020" in heads
-    assert any(head.startswith("Reported by others, with other trunks") for head in heads)
+    assert any(head.startswith("Reported by others, for reference") for head in heads)
     assert "47.2" in page.text_of("td")
     (recall,) = re.findall(r'id="figure-recall".*?</figure>', (tmp_path / "report.html").read_text(encoding="utf-8"), re.DOTALL)
-    replace(cub, part="train").save(file)
+    save_evaluated(replace(cub, part="train"), file)
     text = write_report([file], tmp_path / "train.html", progress=False).read_text(encoding="utf-8")
     assert "Rolínek" not in text
     (without,) = re.findall(r'id="figure-recall".*?</figure>', text, re.DOTALL)
     assert recall.count("<path") > without.count("<path")  # neither in the table nor in the figure
-    found.save(file)
+    save_evaluated(found, file)
     assert not read_runs([file], progress=False)[0].published
 
 
@@ -274,7 +266,7 @@ def test_sizes_are_drawn_where_there_are_several(packed: PackedImages, tmp_path:
 def test_progress_is_a_line_per_step(runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_report(runs[1:2], tmp_path / "report.html")
     lines = capsys.readouterr().err
-    for text in ("scores of", "report: galleries and figures", "neighbours of 40 images", "t-SNE", "report: the map"):
+    for text in ("report: galleries and figures", "neighbors of 40 images", "t-SNE", "report: the map"):
         assert text in lines
 
 
@@ -283,7 +275,7 @@ def test_a_difference_that_chance_explains(runs: list[Path]) -> None:
     comparison = compare(good.scores, good.scores)
     text = words.headline(good, replace(good, name="twin"), comparison).replace("\xa0", " ")
     recall = f"{100 * good.scores.recall[1].value:.1f} %"
-    assert text.endswith(f"never seen; a difference to twin is not shown ({recall}, p = 1.00).")
+    assert text.endswith(f"never seen; no significant difference to twin ({recall}, p = 1.00).")
 
 
 def test_what_is_said_of_other_data(packed: PackedImages, tmp_path: Path) -> None:
@@ -297,7 +289,7 @@ def test_what_is_said_of_other_data(packed: PackedImages, tmp_path: Path) -> Non
         (Seen(0, 24, 0, 4, 0, 6), f" (seen in training: {Seen(0, 24, 0, 4, 0, 6)})"),
         (Seen(0, 24, 0, 4, 2, 0), f" (seen in training: {Seen(0, 24, 0, 4, 2, 0)})"),
     ):
-        embeddings(elsewhere, spread=0.1, seen=seen).save(folder / "embeddings.npz")
+        save_evaluated(embeddings(elsewhere, spread=0.1, seen=seen), folder / "embeddings.npz")
         (run,) = read_runs([folder / "embeddings.npz"], progress=False)  # the folder is found from its file too
         assert run.config is not None
         assert words.headline(run, None, None).replace("\xa0", " ").endswith(f"100.0 % of 24 images of 4 classes{text}.")
@@ -305,9 +297,8 @@ def test_what_is_said_of_other_data(packed: PackedImages, tmp_path: Path) -> Non
         assert run.warnings == (warned if seen.any else ())
     alone = tmp_path / "alone.npz"
     found = embeddings(packed, seen=None)
-    replace(found, protocol={**found.protocol, "weights": "trained from random weights"}).save(alone)
-    untrained = tmp_path / "pool5.npz"
-    found.save(untrained)
+    save_evaluated(replace(found, protocol={**found.protocol, "weights": "trained from random weights"}), alone)
+    untrained = save_evaluated(found, tmp_path / "pool5.npz")
     one, two = read_runs([alone, untrained], progress=False)
     assert (one.trained, two.trained) == (True, False)
     assert words.headline(one, None, None).endswith("of 40 images of 10 classes.")
@@ -317,21 +308,21 @@ def test_images_alone_in_their_class_are_nowhere_a_failure(tmp_path: Path) -> No
     packed = squares(tmp_path / "squares", classes=3, images=3)
     found = embeddings(packed, spread=0.01, seen=None)
     few = replace(found, **{name: getattr(found, name)[:7] for name in ("embeddings", "labels", "paths", "rows", "contents")})
-    few.save(tmp_path / "few.npz")
+    save_evaluated(few, tmp_path / "few.npz")
     (run,) = read_runs([tmp_path / "few.npz"], progress=False)
     assert words.headline(run, None, None).replace("\xa0", " ").endswith("100.0 % of 6 images of 2 classes.")
-    assert "confusions" not in words.of_one(run)
+    assert "confusions" not in words.single_run_figures(run)
     figure = FIGURES["confusions"](run)
     assert isinstance(figure, Figure)
     assert "no confusions" in [text.get_text() for text in figure.axes[0].texts]
 
 
 def test_an_untrained_one_is_the_measure(runs: list[Path]) -> None:
-    found: list[Run] = read_runs(runs, progress=False)
+    found: list[EvaluatedRun] = read_runs(runs, progress=False)
     pool5, good, bad = found
-    assert words.chosen(found) == (good, pool5)
-    assert words.chosen([bad, good]) == (bad, good)
-    assert words.chosen([pool5]) == (pool5, None)
+    assert words.main_and_baseline(found) == (good, pool5)
+    assert words.main_and_baseline([bad, good]) == (bad, good)
+    assert words.main_and_baseline([pool5]) == (pool5, None)
 
 
 def test_svg_takes_the_colours_of_the_page() -> None:
@@ -371,13 +362,23 @@ def test_every_figure_of_the_page_is_one_of_the_registry(page: Parsed) -> None:
 
 
 def test_what_was_set_is_said(packed: PackedImages, tmp_path: Path) -> None:
-    views = {"train_crop": 14, "crop": 16, "least_area": 0.3, "colour": 0.2, "batches": "balanced"}
-    weights = {"average": 0.9, "start_share": 0.25, "dim": 8, "train_dim": 32}
-    folder = write_run(tmp_path / "run", packed, embeddings(packed), **views, **weights)
-    (run,) = read_runs([folder], progress=False)
-    assert words.LINES["Batches"](run) == (
-        "balanced, 12 images, 2 of each class, crops of 14 px, 30% to all of the image, colours changed by up to 20%, mirrored"
+    folder = write_run(tmp_path / "run", packed, embeddings(packed), temperature=0.05, seed=3)
+    lines = dict(words.protocol(read_runs([folder], progress=False)))
+    (settings,) = lines["Settings"]
+    for text in ("loss lifted_struct", "temperature 0.05", "steps 20", "batch_size 12", "seed 3"):
+        assert text in settings.split(", ")
+    assert (lines["Dimensions"], lines["Loss"], lines["Images"]) == (
+        ["8"],
+        ["lifted_struct"],
+        ["40 of 10 classes, 16 px, fit resize"],
     )
-    optimizer = words.LINES["Optimizer"](run)
-    assert optimizer.endswith("weight decay 0.0001, moving average 0.9, 25% of the weights at the start")
-    assert words.LINES["Numbers in an embedding"](run) == "8, the principal components of 32"
+
+
+def test_plain_embeddings(packed: PackedImages, tmp_path: Path) -> None:
+    """A file of np.savez is enough for a report."""
+    found, file = embeddings(packed), tmp_path / "plain.npz"
+    np.savez(file, embeddings=found.embeddings, labels=found.labels)
+    evaluate_file(file).save(scores_file(file))
+    page = Parsed(write_report([file], tmp_path / "report.html", progress=False).read_text(encoding="utf-8"))
+    assert "Crop" not in page.text_of("th")
+    assert any("all 40 images of an unnamed dataset" in text for text in page.text_of("p"))

@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from browser import open_file
 from liftedstruct.report.page import write_report
-from report.runs import NASTY, embeddings, squares, write_run
+from report.runs import NASTY, embeddings, save_evaluated, squares, write_run
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
@@ -19,7 +19,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     packed = squares(folder / "squares", classes=7, images=4, names=NASTY)
     run = write_run(folder / "run", packed, embeddings(packed, spread=3.0), steps=50)
-    embeddings(packed, spread=6.0, dim=12).save(folder / f"{'<b>&' * 20}.npz")
+    save_evaluated(embeddings(packed, spread=6.0, dim=12), folder / f"{'<b>&' * 20}.npz")
     return write_report([run, folder / f"{'<b>&' * 20}.npz"], folder / "report.html", progress=False)
 
 

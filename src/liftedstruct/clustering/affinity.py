@@ -17,7 +17,7 @@ from liftedstruct.clustering.exemplars import Indices
 from liftedstruct.clustering.messages import Similarities
 from liftedstruct.clustering.search import Search, search_preference
 from liftedstruct.clustering.similarities import all_pairs, guess_preference, median_similarity, neighbour_graph
-from liftedstruct.runtime.checks import Embeddings, as_embeddings, as_number, check_count, check_finite
+from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, as_number, check_count, check_finite
 from liftedstruct.runtime.limits import available_bytes
 
 __all__ = ["AffinityPropagation", "affinity_propagation"]
@@ -55,7 +55,7 @@ class AffinityPropagation:
 
 
 def affinity_propagation(
-    embeddings: Embeddings,
+    embeddings: EmbeddingsLike,
     n_clusters: int | None = None,
     preference: float | None = None,
     neighbours: int | None = None,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.runtime.checks import Labels, as_classes
+from liftedstruct.runtime.checks import LabelsLike, as_classes
 
 __all__ = ["Contingency", "contingency", "nmi", "pairwise_f1"]
 
@@ -27,7 +27,7 @@ class Contingency:
     n: int
 
 
-def contingency(labels: Labels, clusters: Labels) -> Contingency:
+def contingency(labels: LabelsLike, clusters: LabelsLike) -> Contingency:
     """Count the images of each class in each cluster.
 
     Args:
@@ -57,7 +57,7 @@ def contingency(labels: Labels, clusters: Labels) -> Contingency:
     )
 
 
-def nmi(labels: Labels, clusters: Labels) -> float:
+def nmi(labels: LabelsLike, clusters: LabelsLike) -> float:
     r"""Normalised mutual information of classes and clusters, 0 to 1, by the arithmetic mean of the entropies.
 
     .. math:: \mathrm{NMI} = \frac{2 I}{H_\Omega + H_C}, \qquad
@@ -96,7 +96,7 @@ def nmi(labels: Labels, clusters: Labels) -> float:
     return min(1.0, max(0.0, 2 * I / entropies))
 
 
-def pairwise_f1(labels: Labels, clusters: Labels) -> float:
+def pairwise_f1(labels: LabelsLike, clusters: LabelsLike) -> float:
     r"""F1 of the question "are these two images of one class?", asked of all pairs and answered by the clusters; 0 to 1.
 
     .. math:: F_1 = \frac{2 P R}{P + R} = \frac{2\,TP}{(TP + FP) + (TP + FN)}, \qquad
@@ -130,7 +130,7 @@ def pairwise_f1(labels: Labels, clusters: Labels) -> float:
     return 2 * both / either if either else 1.0
 
 
-def _as_clusters(clusters: Labels) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
+def _as_clusters(clusters: LabelsLike) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
     try:
         return as_classes(clusters)
     except ValueError as error:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.runtime.checks import Embeddings, as_embeddings, check_count, check_finite
+from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_count, check_finite
 
 __all__ = ["KMeans", "kmeans"]
 
@@ -32,7 +32,7 @@ class KMeans:
     objective: float  # the sum of squared distances to them
 
 
-def kmeans(embeddings: Embeddings, n_clusters: int, seed: int = 0, starts: int = 5, iterations: int = 25) -> KMeans:
+def kmeans(embeddings: EmbeddingsLike, n_clusters: int, seed: int = 0, starts: int = 5, iterations: int = 25) -> KMeans:
     r"""Cluster by Euclidean distance into exactly K clusters, none of them empty.
 
     All points take part in every iteration; n K d products each, so 60,502 points of 64 dimensions in 11,316 clusters take

@@ -1,4 +1,4 @@
-"""Two embeddings of the same images: which one is ahead, and could it be chance?"""
+"""Two embeddings of the same images: which one is better, and could it be chance?"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -50,11 +50,11 @@ class Comparison:
     n_classes: int
 
     def verdict(self, measure: str) -> str:
-        """In words, who is ahead by a measure."""
+        """Which of the two is better by a measure, if the difference is significant."""
         difference = self.differences[measure]
         if difference.p >= 1 - LEVEL:
-            return "no difference shown"
-        return f"{self.names[0] if difference.value > 0 else self.names[1]} is ahead"
+            return "no significant difference"
+        return f"{self.names[0] if difference.value > 0 else self.names[1]} is better"
 
     def __str__(self) -> str:
         rows = [("", *self.names, "difference", f"{100 * LEVEL:.0f} % interval", "p", "")]

@@ -3,6 +3,7 @@
 import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -16,14 +17,15 @@ from liftedstruct.evaluation.resampling import LEVEL, Array, bootstrap, interval
 from liftedstruct.evaluation.scores import Estimate, Integers, Scores
 from liftedstruct.retrieval import first_ranks
 from liftedstruct.retrieval.ranks import SINGLES, check_ks
-from liftedstruct.runtime.checks import Embeddings, Labels, as_classes, as_embeddings, as_labels, check_count, pick
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_classes, as_embeddings, as_labels, check_count, pick
 from liftedstruct.runtime.progress import say
 
-__all__ = ["CLUSTERINGS", "Ids", "by_first_image", "digest_of", "evaluate", "hits_by_class", "recall_estimates"]
+__all__ = ["CLUSTERINGS", "Ids", "by_first_image", "digest_of", "evaluate", "hits_by_class", "with_recall_at"]
 
 Ids = Sequence[int] | Sequence[str] | NDArray[np.generic]
 
 CLUSTERINGS = {"affinity": ("affinity",), "both": ("affinity", "kmeans"), "kmeans": ("kmeans",), "none": ()}
+SAMPLES = 1000  # bootstrap draws
 # Lines of the protocol that evaluate writes itself.
 OWN = {
     *("images", "classes", "distance", "alone in their class"),
@@ -32,14 +34,14 @@ OWN = {
 
 
 def evaluate(
-    embeddings: Embeddings,
-    labels: Labels,
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
     ks: Iterable[int] = (1, 2, 4, 8),
     clustering: Literal["affinity", "kmeans", "both", "none"] | None = "affinity",
     *,
     n_clusters: int | None = None,
     singles: Literal["leave-out", "miss"] = "leave-out",
-    samples: int = 1000,
+    samples: int = SAMPLES,
     seed: int = 0,
     progress: bool = False,
     ids: Ids | None = None,
@@ -54,13 +56,13 @@ def evaluate(
     Args:
         embeddings: (n, d), any float type; distances are Euclidean.
         labels: (n,), integers of any size or strings, of two classes or more.
-        ks: the values of K.
+        ks: values of K.
         clustering: what NMI and F1 are measured on; None leaves them out.
-        n_clusters: how many clusters; by default as many as there are classes.
+        n_clusters: number of clusters; default: the number of classes.
         singles: whether images that are alone in their class are left out of Recall@K or count as a miss.
         samples: bootstrap draws.
         seed: of the bootstrap and of k-means.
-        progress: say on stderr what is being done.
+        progress: print progress to stderr.
         ids: (n,), what tells the images apart, such as their paths: two scores with ids are compared for the same images only.
         protocol: what else to print and save beside the scores: trunk, weights, size, crop, ...
 
@@ -116,7 +118,7 @@ def evaluate(
     own["evaluation seed"] = str(seed)
     tables = {name: contingency(y, clusters[name]) for name in names}
     return Scores(
-        recall=recall_estimates(ranks, y, ks, missed, samples, seed),
+        recall=_recall_estimates(ranks, y, ks, missed, samples, seed),
         nmi={name: _agreement(nmi(y, clusters[name]), weighted_nmi, tables[name], samples, seed) for name in names},
         f1={name: _agreement(pairwise_f1(y, clusters[name]), weighted_f1, tables[name], samples, seed) for name in names},
         protocol={str(name): str(text) for name, text in {**(protocol or {}), **own}.items()},
@@ -140,8 +142,15 @@ def hits_by_class(ranks: Integers, classes: Integers, ks: Iterable[int], missed:
     return np.stack(hits, axis=1).astype(np.float64, copy=False), queries.astype(np.float64, copy=False)
 
 
-def recall_estimates(
-    ranks: Integers, classes: Integers, ks: Iterable[int], missed: bool, samples: int = 1000, seed: int = 0
+def with_recall_at(scores: Scores, ks: Iterable[int]) -> Scores:
+    """The same scores with Recall@K at further K, which the ranks tell: nothing is measured again."""
+    seed, missed = int(scores.protocol.get("evaluation seed", "0")), SINGLES[scores.singles]
+    more = _recall_estimates(scores.ranks, scores.classes, sorted({*scores.recall, *ks}), missed, SAMPLES, seed)
+    return replace(scores, recall={**more, **scores.recall})
+
+
+def _recall_estimates(
+    ranks: Integers, classes: Integers, ks: Iterable[int], missed: bool, samples: int, seed: int
 ) -> dict[int, Estimate]:
     """Recall@K with its interval, at any K, from the ranks of the first images of the same class."""
     hits, queries = hits_by_class(ranks, classes, ks, missed)

@@ -16,7 +16,7 @@ from liftedstruct.figures.framing import DASHED, PERCENT, legend, say_so, ticks
 from liftedstruct.figures.lettering import shortened
 from liftedstruct.losses.microscope import Microscope
 from liftedstruct.retrieval.exact import blocks_of
-from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_count, check_finite
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_count, check_finite
 
 __all__ = ["confusion_figure", "distance_histogram", "microscope_figure"]
 
@@ -31,7 +31,7 @@ ARROW = f"{LEFT} → {LEFT}"
 CLOUD = 400  # images of a batch from which on its points are small
 
 
-def distance_histogram(embeddings: Embeddings, labels: Labels, *, sample: int = 200_000, seed: int = 0) -> Figure:
+def distance_histogram(embeddings: EmbeddingsLike, labels: LabelsLike, *, sample: int = 200_000, seed: int = 0) -> Figure:
     """How far apart two images of one class are, and two of different classes.
 
     Args:

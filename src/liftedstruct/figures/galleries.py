@@ -15,7 +15,7 @@ from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, PAPER, POSITIVE, d
 from liftedstruct.figures.lettering import fitted
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails, pictures_of
 from liftedstruct.retrieval import nearest_neighbours
-from liftedstruct.runtime.checks import Embeddings, Labels, as_classes, as_embeddings, check_count, check_finite, pick
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_classes, as_embeddings, check_count, check_finite, pick
 
 __all__ = ["MARKS", "RULES", "SHOWN", "Queries", "choose_queries", "gallery"]
 
@@ -72,13 +72,13 @@ class Queries:
 
 def choose_queries(
     kind: str,
-    labels: Labels,
+    labels: LabelsLike,
     neighbours: Indices,
     distances: Distances,
     *,
     count: int = 8,
     seed: int = 0,
-    embeddings: Embeddings | None = None,
+    embeddings: EmbeddingsLike | None = None,
 ) -> Queries:
     """Queries to show, by a rule and not by hand; it is stated in a sentence of the result.
 
@@ -321,7 +321,7 @@ def _checked_lists(y: Indices, neighbours: Indices, distances: Distances) -> tup
     return neighbours.astype(np.int64), distances
 
 
-def _checked_embeddings(embeddings: Embeddings, n: int) -> NDArray[np.floating]:
+def _checked_embeddings(embeddings: EmbeddingsLike, n: int) -> NDArray[np.floating]:
     X = as_embeddings(embeddings).detach().cpu()
     if len(X) != n:
         raise ValueError(f"embeddings must have one row per label, got {len(X)} for {n} labels. Pass those of the labels.")

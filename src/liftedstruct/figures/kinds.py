@@ -9,73 +9,73 @@ from liftedstruct.figures import ideas
 from liftedstruct.figures.canvas import Picture
 from liftedstruct.figures.curves import recall_curves, score_figure, training_curves
 from liftedstruct.figures.distributions import confusion_figure, distance_histogram, microscope_figure
+from liftedstruct.figures.evaluated_run import EvaluatedRun
 from liftedstruct.figures.galleries import choose_queries, gallery
 from liftedstruct.figures.maps import thumbnail_map
-from liftedstruct.figures.subject import Subject
 
 __all__ = ["FIGURES"]
 
 
-def scores(subjects: Sequence[Subject]) -> Figure:
+def scores(runs: Sequence[EvaluatedRun]) -> Figure:
     """F1 and NMI against the size of the embedding, and Recall@K against K, with intervals: the paper's three panels."""
-    by_method: dict[str, dict[int, Subject]] = {}
-    for subject in subjects:
-        sizes = by_method.setdefault(subject.method, {})
-        if subject.size in sizes:
+    by_method: dict[str, dict[int, EvaluatedRun]] = {}
+    for run in runs:
+        sizes = by_method.setdefault(run.method, {})
+        if run.size in sizes:
             raise ValueError(
-                f"runs must differ in method or size, got two of {subject.method} with {subject.size} numbers. Leave one out."
+                f"runs must differ in method or size, got two of {run.method} with {run.size} numbers. Leave one out."
             )
-        sizes[subject.size] = subject
-    found = {method: {size: subject.scores for size, subject in sorted(sizes.items())} for method, sizes in by_method.items()}
-    return score_figure(found, subjects[0].published)
+        sizes[run.size] = run
+    found = {method: {size: run.scores for size, run in sorted(sizes.items())} for method, sizes in by_method.items()}
+    return score_figure(found, runs[0].published)
 
 
-def recall(subjects: Sequence[Subject]) -> Figure:
+def recall(runs: Sequence[EvaluatedRun]) -> Figure:
     """Recall@K against K, a line for each run, with intervals."""
-    return recall_curves({subject.name: subject.scores for subject in subjects}, subjects[0].published)
+    return recall_curves({run.name: run.scores for run in runs}, runs[0].published)
 
 
-def training(subjects: Sequence[Subject]) -> Figure:
+def training(runs: Sequence[EvaluatedRun]) -> Figure:
     """Loss, validation, active pairs and distances against the steps of training."""
-    logs = {subject.name: subject.log for subject in subjects if subject.log}
+    logs = {run.name: run.log for run in runs if run.log}
     if not logs:
         raise ValueError("runs must have a log of their training, got none with one. Name the folder of a run.")
     return training_curves(logs)
 
 
-def successes(subject: Subject, *, count: int = 8, seed: int = 0) -> Figure:
+def successes(run: EvaluatedRun, *, count: int = 8, seed: int = 0) -> Figure:
     """Queries whose nearest neighbours are all of their class."""
-    return _gallery("successes", subject, count, seed)
+    return _gallery("successes", run, count, seed)
 
 
-def failures(subject: Subject, *, count: int = 8, seed: int = 0) -> Figure:
+def failures(run: EvaluatedRun, *, count: int = 8, seed: int = 0) -> Figure:
     """Queries whose nearest neighbour is of another class."""
-    return _gallery("failures", subject, count, seed)
+    return _gallery("failures", run, count, seed)
 
 
-def instructive(subject: Subject, *, count: int = 8) -> Figure:
+def instructive(run: EvaluatedRun, *, count: int = 8) -> Figure:
     """The failures that teach most: far nearer to a wrong class than to their own."""
-    return _gallery("instructive", subject, count)
+    return _gallery("instructive", run, count)
 
 
-def map_of_images(subject: Subject, *, side: int = 4096) -> Image.Image:
+def map_of_images(run: EvaluatedRun, *, side: int = 4096) -> Image.Image:
     """Thumbnails of all images at their places on a t-SNE map."""
-    return thumbnail_map(subject.positions, subject.thumbnails, side=side, labels=subject.labels, progress=subject.progress)
+    return thumbnail_map(run.positions, run.thumbnails, side=side, labels=run.labels, progress=run.progress)
 
 
-def histogram(subject: Subject, *, seed: int = 0) -> Figure:
+def histogram(run: EvaluatedRun, *, seed: int = 0) -> Figure:
     """Distances between images of one class and of different classes."""
-    return distance_histogram(subject.embeddings, subject.labels, seed=seed)
+    return distance_histogram(run.embeddings, run.labels, seed=seed)
 
 
-def microscope(subject: Subject, *, seed: int = 0) -> Figure:
+def microscope(run: EvaluatedRun, *, seed: int = 0) -> Figure:
     """What the lifted loss sees in one batch of the images: active pairs, weights, pull and push."""
-    return microscope_figure(subject.microscope(seed))
+    return microscope_figure(run.microscope(seed))
 
 
-def confusions(subject: Subject, *, count: int = 20) -> Figure:
+def confusions(run: EvaluatedRun, *, count: int = 20) -> Figure:
     """Classes whose images are most often taken for those of another."""
-    return confusion_figure(subject.labels, subject.nearest[1], subject.class_names, top=count)
+    return confusion_figure(run.labels, run.nearest[1], run.class_names, top=count)
 
 
 def batch_graph() -> Figure:
@@ -98,10 +98,10 @@ def failure_modes() -> Figure:
     return ideas.failure_modes()
 
 
-def _gallery(kind: str, subject: Subject, count: int, seed: int = 0) -> Figure:
-    distances, neighbours = subject.nearest
-    queries = choose_queries(kind, subject.labels, neighbours, distances, count=count, seed=seed, embeddings=subject.embeddings)
-    return gallery(queries, subject.thumbnails, subject.labels, subject.class_names)
+def _gallery(kind: str, run: EvaluatedRun, count: int, seed: int = 0) -> Figure:
+    distances, neighbours = run.nearest
+    queries = choose_queries(kind, run.labels, neighbours, distances, count=count, seed=seed, embeddings=run.embeddings)
+    return gallery(queries, run.thumbnails, run.labels, run.class_names)
 
 
 FIGURES: dict[str, Callable[..., Picture]] = {

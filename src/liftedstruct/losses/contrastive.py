@@ -16,12 +16,12 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_finite, check_margin
 
 __all__ = ["ContrastiveLoss", "contrastive_loss"]
 
 
-def contrastive_loss(embeddings: Embeddings, labels: Labels, margin: float = 1.0) -> Tensor:
+def contrastive_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0) -> Tensor:
     r"""Eq. 1 on a batch of pairs.
 
     Args:
@@ -87,7 +87,7 @@ class ContrastiveLoss(nn.Module):
         super().__init__()
         self.margin = check_margin(margin)
 
-    def forward(self, embeddings: Embeddings, labels: Labels) -> Tensor:
+    def forward(self, embeddings: EmbeddingsLike, labels: LabelsLike) -> Tensor:
         return contrastive_loss(embeddings, labels, self.margin)
 
     def extra_repr(self) -> str:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from liftedstruct.distances import SortedBatch, full_precision, negative_mask, pairwise_distances, positive_mask, workspace
-from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_count, check_margin
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_count, check_margin
 
 __all__ = [
     "LiftedStructLoss",
@@ -40,7 +40,9 @@ __all__ = [
 MAX_BYTES = 1 << 30  # one m x m float32 matrix up to m = 16,000; beyond that block by block
 
 
-def lifted_struct_loss(embeddings: Embeddings, labels: Labels, margin: float = 1.0, *, max_bytes: int = MAX_BYTES) -> Tensor:
+def lifted_struct_loss(
+    embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, *, max_bytes: int = MAX_BYTES
+) -> Tensor:
     r"""Eq. 4, the smooth bound, with its closed-form gradient, in :math:`O(m^2)` time and memory.
 
     Args:
@@ -73,7 +75,7 @@ def lifted_struct_loss(embeddings: Embeddings, labels: Labels, margin: float = 1
 
 
 def structured_hinge_loss(
-    embeddings: Embeddings, labels: Labels, margin: float = 1.0, *, plus: bool = False, max_bytes: int = MAX_BYTES
+    embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, *, plus: bool = False, max_bytes: int = MAX_BYTES
 ) -> Tensor:
     r"""Eq. 3, the objective with the nested maximum, with its subgradient.
 
@@ -112,7 +114,7 @@ class LiftedStructLoss(nn.Module):
         super().__init__()
         self.margin, self.max_bytes = check_margin(margin), check_count("max_bytes", max_bytes)
 
-    def forward(self, embeddings: Embeddings, labels: Labels) -> Tensor:
+    def forward(self, embeddings: EmbeddingsLike, labels: LabelsLike) -> Tensor:
         return lifted_struct_loss(embeddings, labels, self.margin, max_bytes=self.max_bytes)
 
     def extra_repr(self) -> str:
@@ -126,7 +128,7 @@ class StructuredHingeLoss(nn.Module):
         super().__init__()
         self.margin, self.plus, self.max_bytes = check_margin(margin), plus, check_count("max_bytes", max_bytes)
 
-    def forward(self, embeddings: Embeddings, labels: Labels) -> Tensor:
+    def forward(self, embeddings: EmbeddingsLike, labels: LabelsLike) -> Tensor:
         return structured_hinge_loss(embeddings, labels, self.margin, plus=self.plus, max_bytes=self.max_bytes)
 
     def extra_repr(self) -> str:

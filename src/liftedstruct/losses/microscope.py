@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from liftedstruct.distances import negative_mask, pairwise_distances, positive_mask
-from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_finite, check_margin
 
 __all__ = ["Microscope", "effective_rank", "loss_microscope"]
 
@@ -70,7 +70,7 @@ class Microscope:
 
 
 @torch.no_grad()
-def loss_microscope(embeddings: Embeddings, labels: Labels, margin: float = 1.0) -> Microscope:
+def loss_microscope(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0) -> Microscope:
     r"""Which pairs are active, who pushes whom, and the signs of collapse.
 
     Args:

@@ -15,14 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from liftedstruct.distances import pairwise_distances
-from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin, pick
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_finite, check_margin, pick
 
 __all__ = ["TripletLoss", "triplet_loss"]
 
 Negative = Literal["given", "semi-hard"]
 
 
-def triplet_loss(embeddings: Embeddings, labels: Labels, margin: float = 1.0, *, negative: Negative = "given") -> Tensor:
+def triplet_loss(
+    embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, *, negative: Negative = "given"
+) -> Tensor:
     r"""Eq. 2 on a batch of triplets.
 
     Args:
@@ -98,7 +100,7 @@ class TripletLoss(nn.Module):
         pick(dict.fromkeys(get_args(Negative)), negative, "negative")
         self.margin, self.negative = check_margin(margin), negative
 
-    def forward(self, embeddings: Embeddings, labels: Labels) -> Tensor:
+    def forward(self, embeddings: EmbeddingsLike, labels: LabelsLike) -> Tensor:
         return triplet_loss(embeddings, labels, self.margin, negative=self.negative)
 
     def extra_repr(self) -> str:

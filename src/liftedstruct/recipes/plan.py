@@ -7,15 +7,17 @@ from typing import Any
 
 from liftedstruct import __version__
 from liftedstruct.data import EDGE, SIZE, PackedImages
-from liftedstruct.embedder import EMBEDDINGS, SHA, Embedder, Embeddings, embed
-from liftedstruct.evaluation import Scores
+from liftedstruct.embedder import Embedder
+from liftedstruct.embeddings import EMBEDDINGS, SHA, Embeddings, embed
+from liftedstruct.evaluation import evaluate_file, scores_file
+from liftedstruct.figures import EvaluatedRun
 from liftedstruct.figures.curves import NAMES
 from liftedstruct.figures.published import Published
 from liftedstruct.recipes.prepared import read_kept
 from liftedstruct.recipes.steps import Steps
 from liftedstruct.recipes.summary import COLUMNS, summary
 from liftedstruct.report.page import write_report
-from liftedstruct.report.run_results import Run, read_runs
+from liftedstruct.report.run_results import read_runs, read_scores
 from liftedstruct.runtime.atomic import write_json
 from liftedstruct.runtime.extras import require
 from liftedstruct.runtime.progress import say
@@ -153,10 +155,10 @@ def _is_of(file: Path, packed: PackedImages, embedder: Embedder) -> bool:
     return found.part == "test" and all(found.protocol.get(name) == value for name, value in wanted.items())
 
 
-def _write_page(paths: Sequence[Path], runs: Sequence[Run], folder: Path) -> Path:
+def _write_page(paths: Sequence[Path], runs: Sequence[EvaluatedRun], folder: Path) -> Path:
     """The page of these runs, written anew unless it is there and shows just them, as they are now."""
     page, kept = folder / REPORT, folder / SHOWN
-    shown = [__version__, *(f"{run.name} {sha256(run.scores_file.read_bytes()).hexdigest()}" for run in runs)]
+    shown = [__version__, *(f"{run.name} {sha256(scores_file(run.file).read_bytes()).hexdigest()}" for run in runs)]
     if not (page.is_file() and read_kept(kept) == shown):
         kept.unlink(missing_ok=True)
         write_report(paths, page)
@@ -165,14 +167,13 @@ def _write_page(paths: Sequence[Path], runs: Sequence[Run], folder: Path) -> Pat
 
 
 def _measured(path: Path) -> Path:
-    """Say the scores, which are kept beside the embeddings."""
-    run = read_runs([path], progress=False)[0]
-    if run.scores_file.is_file():
-        try:
-            Scores.load(run.scores_file)
-        except ValueError:  # damaged; in a folder of ours nobody else keeps anything under that name
-            run.scores_file.unlink()
-    scores = replace(run, progress=len(run) > MANY).scores
+    """Evaluate embeddings unless their scores are there, and print the scores, which are kept beside them."""
+    found = Embeddings.load(path)
+    try:
+        scores = read_scores(path, found)
+    except ValueError:  # there are none, or others
+        scores = evaluate_file(path, progress=len(found) > MANY)
+        scores.save(scores_file(path))
     parts = [f"{short} {100 * scores.measures[name].value:.1f} %" for name, short in COLUMNS.items()]
     say(f"      {', '.join(parts)} on the test classes")
     return path

@@ -6,7 +6,7 @@ from typing import Any
 
 from liftedstruct.data import ImageSet, PackedImages, read_images
 from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS, Benchmark
-from liftedstruct.embedder import EMBEDDINGS
+from liftedstruct.embeddings import EMBEDDINGS
 from liftedstruct.figures.published import published_for
 from liftedstruct.recipes.pace import measure_pace
 from liftedstruct.recipes.plan import check_requirements, configure, count_steps, describe_run, run_plan

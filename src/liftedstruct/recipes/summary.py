@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from liftedstruct.evaluation import compare
+from liftedstruct.figures import EvaluatedRun
 from liftedstruct.figures.curves import NAMES
 from liftedstruct.figures.published import Published, published_like
 from liftedstruct.report import words
-from liftedstruct.report.run_results import Run
 
 __all__ = ["COLUMNS", "summary"]
 
@@ -20,7 +20,7 @@ MEANING = (
 )
 
 
-def summary(runs: Sequence[Run], published: Sequence[Published] | None = None) -> str:
+def summary(runs: Sequence[EvaluatedRun], published: Sequence[Published] | None = None) -> str:
     """A table of runs, and below it who is ahead of whom.
 
     Args:
@@ -30,15 +30,15 @@ def summary(runs: Sequence[Run], published: Sequence[Published] | None = None) -
             there is none. Without it there is no such column.
 
     """
-    first, _ = words.chosen(runs)
+    first, _ = words.main_and_baseline(runs)
     warnings = [f"Beware: {warning}" for warning in dict.fromkeys(warning for run in runs for warning in run.warnings)]
     lines = [*_table(runs[::-1], published), "", *_in_words(first, runs), "", MEANING, _protocol(first), *warnings]
     return "\n".join(lines)
 
 
-def _table(runs: Sequence[Run], published: Sequence[Published] | None) -> list[str]:
+def _table(runs: Sequence[EvaluatedRun], published: Sequence[Published] | None) -> list[str]:
     """A line for each loss and size; where there are several seeds, their mean and from where to where they go."""
-    groups: dict[tuple[str, int], list[Run]] = {}
+    groups: dict[tuple[str, int], list[EvaluatedRun]] = {}
     for run in runs:
         groups.setdefault((run.method, run.size), []).append(run)
     rows = [["", "numbers", *COLUMNS.values(), *(["published Recall@1"] if published is not None else [])]]
@@ -68,7 +68,7 @@ def _published(method: str, size: int, published: Sequence[Published]) -> str:
     return "; ".join(texts) or NONE
 
 
-def _in_words(first: Run, runs: Sequence[Run]) -> list[str]:
+def _in_words(first: EvaluatedRun, runs: Sequence[EvaluatedRun]) -> list[str]:
     """Who finds the right class how often, and whether chance could explain the differences."""
     others = [run for run in runs if run is not first and _comparable(first, run)]
     untrained = next((run for run in others if not run.trained), None)
@@ -78,24 +78,24 @@ def _in_words(first: Run, runs: Sequence[Run]) -> list[str]:
         if run is untrained:
             continue
         difference = compare(first.scores, run.scores).differences["Recall@1"]
-        p, name = words.p_text(difference.p), words.name_of(run)
-        if difference.p >= words.LEAST:
+        p, name = words.p_text(difference.p), words.display_name(run)
+        if difference.p >= words.SIGNIFICANCE:
             lines.append(f"Between it and {name} no difference is shown ({100 * difference.value:+.1f} points, {p}).")
         else:
             lines.append(f"It is {words.points(difference)} {name} ({p}).")
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
-def _comparable(first: Run, run: Run) -> bool:
+def _comparable(first: EvaluatedRun, run: EvaluatedRun) -> bool:
     """Whether two runs differ in the training alone: of one size and seed, or one of them not trained."""
     if run.config is None or first.config is None:
         return True
     return (run.size, run.config.seed) == (first.size, first.config.seed)
 
 
-def _protocol(run: Run) -> str:
+def _protocol(run: EvaluatedRun) -> str:
     """How the scores were made, in a sentence."""
-    asked, protocol, seen = len(np.unique(run.labels)), run.found.protocol, run.found.seen
+    asked, protocol, seen = len(np.unique(run.labels)), run.protocol, run.seen
     unseen = "" if seen and seen.any else " that no training has read"
     return (
         f"{len(run):,} test images of {asked:,} classes{unseen}, {protocol['size']} px ({protocol['fit']}), "

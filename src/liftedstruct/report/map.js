@@ -52,10 +52,10 @@ class Atlas {
     return this.classes[this.labels[i]];
   }
 
-  // What each neighbour of an image is: right, wrong, or rest, which is of another class when none of its own is left.
+  // What each neighbor of an image is: right, wrong, or rest, which is of another class when none of its own is left.
   kindsOf(i) {
     let left = this.sizes[this.labels[i]] - 1;
-    return Array.from(this.view.neighboursOf(i), (j) => {
+    return Array.from(this.view.neighborsOf(i), (j) => {
       if (this.labels[j] === this.labels[i]) left -= 1;
       return this.labels[j] === this.labels[i] ? "right" : left > 0 ? "wrong" : "rest";
     });
@@ -76,10 +76,10 @@ class Atlas {
     this.frame(performance.now()); // at once: a canvas that was resized is empty
   }
 
-  // Start again with every tile: other colours, other images or other places.
+  // Start again with every tile: other colors, other images or other places.
   repaint() {
     const printing = this.root.classList.contains("printing");
-    this.scene.recolour(getComputedStyle(this.root), this.find("select").value, darkness.matches && !printing);
+    this.scene.recolor(getComputedStyle(this.root), this.find("select").value, darkness.matches && !printing);
     this.base = this.layer = this.before = null;
     this.names.forget();
     this.ask();
@@ -105,7 +105,7 @@ class Atlas {
     this.scene.least = this.searched !== null && this.sizes[this.searched] <= FEW ? 24 : 0;
     const none = this.onlyFailures && !this.view.failures;
     this.find(".message").hidden = !none;
-    this.find(".message").textContent = none ? "No failures: the nearest neighbour of every image is of its class." : "";
+    this.find(".message").textContent = none ? "No failures: the nearest neighbor of every image is of its class." : "";
     if (this.camera.width) this.repaint();
   }
 
@@ -327,7 +327,7 @@ class Atlas {
     this.canvas.setAttribute(
       "aria-label",
       `Map of ${counted(this.n, "image", "images")}. Arrow keys move it, plus and minus zoom, 0 shows all of it, ` +
-        "Enter chooses the image nearest to the centre, Escape lets go of it.",
+        "Enter chooses the image nearest to the center, Escape lets go of it.",
     );
     on(".in", "click", () => this.camera.flyCloser(2));
     on(".out", "click", () => this.camera.flyCloser(1 / 2));
@@ -359,7 +359,7 @@ class Atlas {
   // Those who move by keys point at what is in the middle.
   pointAtMiddle() {
     this.point(this.central());
-    if (this.over !== null) this.say(`Nearest to the centre: ${this.captions[this.over]}, class ${this.className(this.over)}.`);
+    if (this.over !== null) this.say(`Nearest to the center: ${this.captions[this.over]}, class ${this.className(this.over)}.`);
   }
 
   // On paper the map is as it is now, on white.

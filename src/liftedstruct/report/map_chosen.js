@@ -1,6 +1,6 @@
-// What lies above the map: the chosen image with its neighbours, the image under the pointer, and a card about it.
+// What lies above the map: the chosen image with its neighbors, the image under the pointer, and a card about it.
 
-const LEAST = 34; // CSS pixels of the chosen image and its neighbours, also among dots
+const LEAST = 34; // CSS pixels of the chosen image and its neighbors, also among dots
 const CARD = 144; // of the picture on the card
 const SIGNS = {
   right: [[-0.45, 0.02, -0.1, 0.38, 0.48, -0.35]], // a tick, as lines in a circle of radius one
@@ -24,7 +24,7 @@ class Chosen {
     const { image, view } = this.atlas;
     if (image === null) return null;
     const half = this.side() / 2;
-    for (const i of [image, ...view.neighboursOf(image)]) {
+    for (const i of [image, ...view.neighborsOf(image)]) {
       const [x, y] = this.atlas.place(i);
       if (Math.max(Math.abs(px - x), Math.abs(py - y)) <= (i === image ? 1.3 * half : half)) return i;
     }
@@ -36,24 +36,24 @@ class Chosen {
     const { css } = scene;
     const side = this.side() * scene.ratio;
     if (image !== null) {
-      const neighbours = [...view.neighboursOf(image)].reverse(); // the nearest on top
-      const kinds = new Map(this.atlas.kindsOf(image).map((kind, place) => [view.neighboursOf(image)[place], kind]));
+      const neighbors = [...view.neighborsOf(image)].reverse(); // the nearest on top
+      const kinds = new Map(this.atlas.kindsOf(image).map((kind, place) => [view.neighborsOf(image)[place], kind]));
       const kind = (j) => kinds.get(j);
-      for (const j of neighbours) {
+      for (const j of neighbors) {
         this.line(image, j, css.ground, 5, kind(j));
         this.line(image, j, css[kind(j)], 2, kind(j));
       }
-      for (const j of neighbours) this.raise(j, side, css[kind(j)], SIGNS[kind(j)]);
+      for (const j of neighbors) this.raise(j, side, css[kind(j)], SIGNS[kind(j)]);
       this.raise(image, 1.3 * side, css.ink);
     }
     if (over !== null && over !== image) this.raise(over, 1.1 * side, css.accent);
     this.showCard();
   }
 
-  line(from, to, colour, width, kind) {
+  line(from, to, color, width, kind) {
     const { context, scene } = this.atlas;
     const ends = [from, to].map((i) => this.atlas.place(i).map((value) => value * scene.ratio));
-    Object.assign(context, { strokeStyle: colour, lineWidth: width * scene.ratio });
+    Object.assign(context, { strokeStyle: color, lineWidth: width * scene.ratio });
     context.setLineDash(kind === "right" ? [] : [7 * scene.ratio, 5 * scene.ratio]);
     context.beginPath();
     for (const [x, y] of ends) context.lineTo(x, y);
@@ -61,11 +61,11 @@ class Chosen {
     context.setLineDash([]);
   }
 
-  raise(i, side, colour, sign = null) {
+  raise(i, side, color, sign = null) {
     const { context, scene, sheets } = this.atlas;
     const { ratio } = scene;
     const [x, y] = this.atlas.place(i).map((value) => Math.round(value * ratio - side / 2));
-    for (const [fill, edge] of [[scene.css.ground, 5 * ratio], [colour, 3 * ratio]]) {
+    for (const [fill, edge] of [[scene.css.ground, 5 * ratio], [color, 3 * ratio]]) {
       context.fillStyle = fill;
       context.fillRect(x - edge, y - edge, side + 2 * edge, side + 2 * edge);
     }

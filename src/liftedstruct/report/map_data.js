@@ -16,16 +16,16 @@ function arrayOf({ type, data }) {
   return new ARRAYS[type](bytesOf(data).buffer);
 }
 
-// One run's places and neighbours, decoded when it is first looked at.
+// One run's places and neighbors, decoded when it is first looked at.
 class View {
   constructor(given, labels) {
     this.name = given.name;
     this.positions = arrayOf(given.positions); // x, y of each image, in the unit square
-    this.neighbours = arrayOf(given.neighbours);
+    this.neighbors = arrayOf(given.neighbors);
     this.distances = arrayOf(given.distances);
     this.ranks = arrayOf(given.ranks);
     const n = labels.length;
-    this.k = this.neighbours.length / n;
+    this.k = this.neighbors.length / n;
     this.failures = 0;
     this.queries = 0;
     for (const rank of this.ranks) {
@@ -35,8 +35,8 @@ class View {
     this.grid = new Grid(this.positions);
   }
 
-  neighboursOf(i) {
-    return this.neighbours.subarray(i * this.k, (i + 1) * this.k);
+  neighborsOf(i) {
+    return this.neighbors.subarray(i * this.k, (i + 1) * this.k);
   }
 
   distancesOf(i) {

@@ -10,7 +10,7 @@ class Names {
     this.ruler = document.createElement("canvas").getContext("2d");
   }
 
-  // Other places, other colours or another screen.
+  // Other places, other colors or another screen.
   forget() {
     this.pictures.clear();
     this.widths.clear();

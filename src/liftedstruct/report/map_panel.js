@@ -1,4 +1,4 @@
-// What is said in words beside the map: the chosen image with its neighbours, and the search for a class. Names are data:
+// What is said in words beside the map: the chosen image with its neighbors, and the search for a class. Names are data:
 // they are only ever set as text.
 
 const SUGGESTIONS = 8;
@@ -32,9 +32,9 @@ function nearness(distance) {
 // What is to be said about how an image did as a query.
 function verdict(rank, k) {
   if (rank === 0) return ["alone", "the only image of its class"];
-  if (rank === 1) return ["right", "nearest neighbour is right"];
+  if (rank === 1) return ["right", "nearest neighbor is right"];
   const where = rank > k ? `beyond these ${k}` : "";
-  return ["wrong", `first right neighbour: rank ${rank.toLocaleString("en")}${where && `, ${where}`}`];
+  return ["wrong", `first right neighbor: rank ${rank.toLocaleString("en")}${where && `, ${where}`}`];
 }
 
 class Panel {
@@ -70,7 +70,7 @@ class Panel {
     const list = element("ol");
     const distances = view.distancesOf(i);
     const kinds = atlas.kindsOf(i);
-    view.neighboursOf(i).forEach((j, place) => {
+    view.neighborsOf(i).forEach((j, place) => {
       const button = element("button", kinds[place], this.picture(j, 56));
       button.type = "button";
       button.dataset.image = j;
@@ -86,7 +86,7 @@ class Panel {
       for (const type of ["pointerleave", "blur"]) button.addEventListener(type, () => atlas.point(null));
       list.append(element("li", "", button));
     });
-    const title = view.k ? `Its ${counted(view.k, "nearest neighbour", "nearest neighbours")}` : "No neighbours";
+    const title = view.k ? `Its ${counted(view.k, "nearest neighbor", "nearest neighbors")}` : "No neighbors";
     const close = element("button", "close", "×");
     close.type = "button";
     close.setAttribute("aria-label", "Let go of the image");
@@ -103,7 +103,7 @@ class Panel {
     const kinds = atlas.kindsOf(i);
     const [, said] = verdict(view.ranks[i], view.k);
     const right = kinds.filter((kind) => kind === "right").length;
-    const of = `${right} of ${counted(kinds.filter((kind) => kind !== "rest").length, "neighbour", "neighbours")} right`;
+    const of = `${right} of ${counted(kinds.filter((kind) => kind !== "rest").length, "neighbor", "neighbors")} right`;
     return `Chosen: ${atlas.captions[i]}, class ${atlas.className(i)}; ${said}; ${of}.`;
   }
 }

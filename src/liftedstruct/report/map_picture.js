@@ -17,8 +17,8 @@ function packed([red, green, blue]) {
   return (255 << 24) | (blue << 16) | (green << 8) | red;
 }
 
-// Colours of classes: hues by the golden angle, so that classes with near numbers look different; OKLCH, so that none shouts.
-function classColour(number, dark) {
+// Colors of classes: hues by the golden angle, so that classes with near numbers look different; OKLCH, so that none shouts.
+function classColor(number, dark) {
   const hue = number * 2.399963;
   const light = (dark ? 0.74 : 0.62) + [0, 0.08, -0.08][number % 3];
   const [a, b] = [0.14 * Math.cos(hue), 0.14 * Math.sin(hue)];
@@ -59,7 +59,7 @@ class Stamps {
     this.pixels = new Uint32Array(this.image.data.buffer);
   }
 
-  put(x, y, stamp, colour, strength) {
+  put(x, y, stamp, color, strength) {
     const pixels = this.pixels;
     const width = this.image.width;
     const height = this.image.height;
@@ -70,18 +70,18 @@ class Stamps {
       const at = py * width + px;
       const share = (stamp[s + 2] * strength) >> 8;
       if (share >= 256) {
-        pixels[at] = colour;
+        pixels[at] = color;
         continue;
       }
       const old = pixels[at]; // red and blue at once, green by itself: what runs over stays in bits that are masked
-      const even = (old & 0xff00ff) + ((((colour & 0xff00ff) - (old & 0xff00ff)) * share) >> 8);
-      const green = (old & 0x00ff00) + ((((colour & 0x00ff00) - (old & 0x00ff00)) * share) >> 8);
+      const even = (old & 0xff00ff) + ((((color & 0xff00ff) - (old & 0xff00ff)) * share) >> 8);
+      const green = (old & 0x00ff00) + ((((color & 0x00ff00) - (old & 0x00ff00)) * share) >> 8);
       pixels[at] = 0xff000000 | (even & 0xff00ff) | (green & 0x00ff00);
     }
   }
 }
 
-// What is to be seen: which view, which images, in which colours. A change of it makes every tile void.
+// What is to be seen: which view, which images, in which colors. A change of it makes every tile void.
 class Scene {
   constructor(atlas) {
     Object.assign(this, { atlas, stamps: new Stamps(), stampCache: new Map() });
@@ -90,17 +90,17 @@ class Scene {
     this.least = 0; // CSS pixels of a thumbnail at any scale, when only few are plain
   }
 
-  recolour(style, mode, dark) {
+  recolor(style, mode, dark) {
     const value = (name) => style.getPropertyValue(`--${name}`).trim();
-    const colour = (name) => rgb(value(name));
+    const color = (name) => rgb(value(name));
     const { labels, classes, n } = this.atlas;
     this.css = {};
     for (const name of ["ground", "ink", "accent", "right", "wrong", "rest"]) this.css[name] = value(name);
-    this.ground = packed(colour("ground"));
+    this.ground = packed(color("ground"));
     this.crosses = mode === "outcome";
     const palette = this.crosses
-      ? [colour("right"), colour("wrong"), colour("faint")]
-      : classes.map((_, number) => classColour(number, dark));
+      ? [color("right"), color("wrong"), color("faint")]
+      : classes.map((_, number) => classColor(number, dark));
     this.names = palette.map(([red, green, blue]) => `rgb(${red} ${green} ${blue})`);
     this.palette = palette.map(packed);
     this.kinds = new Uint32Array(n);

@@ -1,25 +1,24 @@
-"""The page: everything that a person wants to see of some runs, in one HTML file that asks nobody for anything."""
+"""The HTML report of some runs: scores, map, galleries and figures in one file that loads nothing from anywhere."""
 
 import math
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
 from liftedstruct.evaluation import Scores, compare
-from liftedstruct.figures import FIGURES
+from liftedstruct.figures import FIGURES, EvaluatedRun
 from liftedstruct.figures.canvas import COLOURS, colour_of
 from liftedstruct.figures.curves import NAMES
 from liftedstruct.figures.galleries import MARKS, Queries, choose_queries
 from liftedstruct.figures.published import published_like
 from liftedstruct.report import words
-from liftedstruct.report.atlas import NoRoomError, View, map_html
-from liftedstruct.report.inline import breakable, hue, inline_svg, photographs
-from liftedstruct.report.run_results import Run, read_runs
+from liftedstruct.report.inline import breakable, css_color, image_urls, inline_svg, resource
+from liftedstruct.report.interactive_map import NoRoomError, View, map_html
+from liftedstruct.report.run_results import read_runs
 from liftedstruct.runtime.atomic import replacing
 from liftedstruct.runtime.checks import as_number, check_out
 from liftedstruct.runtime.extras import require
@@ -28,19 +27,19 @@ from liftedstruct.runtime.progress import say
 __all__ = ["write_report"]
 
 MEGABYTE = 1_000_000
-SIDE = 144  # pixels of a picture in a gallery, shown at half of that or a little more
+SIDE = 144  # pixels of an image in a gallery, shown at half of that or a little more
 QUERIES = 8  # of each gallery
 GALLERIES = {
     "successes": "What it finds",
     "failures": "Where it fails",
     "instructive": "The most instructive failures",
 }
-IDEAS = {
+CONCEPTS = {
     "batch-graph": (
         "A batch as a graph",
         "Contrastive and triplet losses use some edges of a batch, the lifted loss all of them.",
     ),
-    "mining": ("Which negatives count", "Each positive pair is pushed by the difficult negatives of both its sides."),
+    "mining": ("Which negatives count", "Each positive pair is pushed by the hard negatives of both its images."),
     "failure-modes": (
         "Where simpler losses go wrong",
         "The arrows are the negative gradients that the losses of this package have at these points.",
@@ -50,20 +49,20 @@ IDEAS = {
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A figure of the page."""
+class PageFigure:
+    """A figure of the report."""
 
     name: str
     title: str
-    finding: str  # in words, also for whoever cannot see it
+    finding: str  # in words, also the text alternative
     svg: str
 
 
 @dataclass(frozen=True)
-class Found:
-    """A picture in a gallery."""
+class GalleryImage:
+    """An image in a gallery."""
 
-    picture: str
+    url: str
     name: str  # of its class
     mark: str  # query, right, wrong, or rest: of another class when none of the query's is left
     distance: float | None = None
@@ -77,23 +76,23 @@ class Gallery:
     name: str
     title: str
     rule: str
-    rows: list[tuple[Found, list[Found], Found | None]]
+    rows: list[tuple[GalleryImage, list[GalleryImage], GalleryImage | None]]
 
 
 def write_report(
     runs: Sequence[str | Path], out: str | Path, *, title: str | None = None, max_mb: float = 80.0, progress: bool = True
 ) -> Path:
-    """Write the page of some runs: scores, map, galleries, figures, and how all of it was made.
+    """Write the HTML report of some runs: scores, map, galleries, figures, and how all of it was made.
 
-    The first trained run is what the page is about; the others are what it is compared with. Scores are read if they are
-    beside the embeddings and theirs, otherwise evaluated, which is noted as a reading of the test classes.
+    The first trained run is what the report is about; the others are what it is compared with. All must have been evaluated,
+    ``liftedstruct evaluate``: nothing is measured here.
 
     Args:
-        runs: folders of runs that hold ``embeddings.npz``, or files that ``liftedstruct embed`` wrote, all of the same images.
+        runs: folders of runs that hold ``embeddings.npz``, or files of embeddings, all of the same images.
         out: the file to write.
-        title: of the page; by default the name of the data.
-        max_mb: its size at most, in megabytes of 1,000,000 bytes. What the page does not need is for the map's pictures.
-        progress: say on stderr what is being done.
+        title: of the report; default: the name of the dataset.
+        max_mb: maximum size, in megabytes of 1,000,000 bytes. What the rest does not need is for the map's thumbnails.
+        progress: print progress to stderr.
 
     """
     out = check_out("out", out)
@@ -118,10 +117,10 @@ def write_report(
     return out
 
 
-def _page(runs: Sequence[Run], title: str | None, mark: str, progress: bool) -> str:
+def _page(runs: Sequence[EvaluatedRun], title: str | None, mark: str, progress: bool) -> str:
     """All of it but the map."""
     jinja2 = require("jinja2", "figures")
-    run, other = words.chosen(runs)
+    run, other = words.main_and_baseline(runs)
     rest = [each for each in runs if each is not run]
     scores = {each.name: each.scores for each in runs}
     comparisons = [compare(scores[run.name], scores[each.name], names=(run.name, each.name)) for each in rest]
@@ -130,68 +129,63 @@ def _page(runs: Sequence[Run], title: str | None, mark: str, progress: bool) -> 
         say("report: galleries and figures")
     machine = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     machine.filters |= {"breakable": breakable, "digits": "{:.3g}".format, "p": words.p_text, "percent": words.percent}
-    text: str = machine.from_string(_resource("page.html.jinja")).render(
-        title=title or f"{run.data or 'Embeddings'}, {run.part} images",
+    text: str = machine.from_string(resource("page.html.jinja")).render(
+        title=title or f"{run.dataset or 'Embeddings'}, {run.part} images",
         headline=words.headline(run, other, against),
-        lead=words.lead(runs),
+        introduction=words.introduction(runs),
         warnings=list(dict.fromkeys(warning for each in runs for warning in each.warnings)),
         runs=runs,
         run=run,
-        name_of=words.name_of,
+        display_name=words.display_name,
         names=NAMES,
         hue=_hues(runs).__getitem__,
         side=SIDE,
         marks={mark: meaning for mark, (_, _, meaning) in MARKS.items()},
-        least=words.LEAST,
+        significance=words.SIGNIFICANCE,
         measures=_measures(scores.values()),
         comparisons=list(zip(rest, comparisons, strict=True)),
         published=runs[0].published,
         beside={each.name: published_like(runs[0].published, each.method, each.size) for each in runs},
         galleries=[_gallery(kind, run) for kind in GALLERIES],
         figures=_figures(runs, run),
-        ideas=_ideas(),
+        concepts=_concepts(),
         protocol=words.protocol(runs),
-        style=_resource("page.css"),
+        style=resource("page.css"),
         map=f"{mark} map",
         size=f"{mark} size",
     )
     return text
 
 
-def _resource(name: str) -> str:
-    return files("liftedstruct.report").joinpath(name).read_text(encoding="utf-8")
-
-
 def _measures(scores: Collection[Scores]) -> list[str]:
     """The columns of the tables: Recall@K by K, then what there is of clusterings."""
-    every = dict.fromkeys(measure for each in scores for measure in each.measures)
-    ks = sorted({k for each in scores for k in each.recall})
-    recalls = [f"Recall@{k}" for k in ks]
-    return recalls + [measure for measure in every if measure not in recalls]
+    measures = dict.fromkeys(measure for each in scores for measure in each.measures)
+    recalls = [f"Recall@{k}" for k in sorted({k for each in scores for k in each.recall})]
+    return [*recalls, *(measure for measure in measures if measure not in recalls)]
 
 
-def _hues(runs: Sequence[Run]) -> dict[Run, str]:
-    """The colour of each run, the same as in the figures that show it by its name."""
+def _hues(runs: Sequence[EvaluatedRun]) -> dict[EvaluatedRun, str]:
+    """The color of each run, the same as in the figures that show it by its name."""
     others = [run for run in runs if run.name not in COLOURS]
-    return {run: hue(colour_of(run.name, others.index(run) if run in others else 0)) for run in runs}
+    return {run: css_color(colour_of(run.name, others.index(run) if run in others else 0)) for run in runs}
 
 
-def _gallery(kind: str, run: Run) -> Gallery:
+def _gallery(kind: str, run: EvaluatedRun) -> Gallery:
     distances, neighbours = run.nearest
     queries = choose_queries(kind, run.labels, neighbours, distances, count=QUERIES, embeddings=run.embeddings)
     return Gallery(kind, GALLERIES[kind], queries.rule, _gallery_rows(queries, run))
 
 
-def _gallery_rows(queries: Queries, run: Run) -> list[tuple[Found, list[Found], Found | None]]:
+def _gallery_rows(queries: Queries, run: EvaluatedRun) -> list[tuple[GalleryImage, list[GalleryImage], GalleryImage | None]]:
     assert queries.nearest_right is not None
     assert queries.right_distances is not None
     assert queries.right_ranks is not None
     shown = np.concatenate((queries.rows, queries.neighbours.reshape(-1), queries.nearest_right))
-    pictures = photographs(run.thumbnails, shown, SIDE)
+    urls = image_urls(run.thumbnails, shown, SIDE)
     names = run.class_names
 
-    def found(row: int, mark: str, distance: float | None = None, rank: int | None = None) -> Found:
-        return Found(pictures[row], names[run.labels[row]], mark, distance, rank)
+    def found(row: int, mark: str, distance: float | None = None, rank: int | None = None) -> GalleryImage:
+        return GalleryImage(urls[row], names[run.labels[row]], mark, distance, rank)
 
     rows = []
     for q, query in enumerate(queries.rows.tolist()):
@@ -203,33 +197,34 @@ def _gallery_rows(queries: Queries, run: Run) -> list[tuple[Found, list[Found], 
     return rows
 
 
-def _figures(runs: Sequence[Run], run: Run) -> list[Drawn]:
+def _figures(runs: Sequence[EvaluatedRun], run: EvaluatedRun) -> list[PageFigure]:
     """The figures of this data: those that there is something to draw for."""
-    drawn = []
-    sizes: dict[str, set[int]] = {}
-    for each in runs:
-        sizes.setdefault(each.method, set()).add(each.size)
-    several = sum(map(len, sizes.values())) == len(runs) > len(sizes)  # no two runs at one place, and more than one size
+    places = {(each.method, each.size) for each in runs}
+    several = len(places) == len(runs) > len({each.method for each in runs})  # more than one size, and no two runs of one
     kind, title = ("scores", "Scores against size and K") if several else ("recall", "Recall@K")
-    drawn.append(Drawn(kind, title, words.recall_finding(runs), inline_svg(FIGURES[kind](runs), kind)))
-    for kind, (title, finding) in words.of_one(run).items():
-        drawn.append(Drawn(kind, title, finding, inline_svg(FIGURES[kind](run), kind)))
+    figures = [PageFigure(kind, title, words.recall_finding(runs), inline_svg(FIGURES[kind](runs), kind))]
+    for kind, (title, finding) in words.single_run_figures(run).items():
+        figures.append(PageFigure(kind, title, finding, inline_svg(FIGURES[kind](run), kind)))
     if any(each.log for each in runs):
         svg = inline_svg(FIGURES["training"](runs), "training")
-        drawn.append(Drawn("training", "Training", words.training_finding(runs), svg))
-    return drawn
+        figures.append(PageFigure("training", "Training", words.training_finding(runs), svg))
+    return figures
 
 
 @cache
-def _ideas() -> list[Drawn]:
-    """The figures that are the same on every page."""
-    return [Drawn(name, *texts, inline_svg(FIGURES[name](), name)) for name, texts in IDEAS.items()]
+def _concepts() -> list[PageFigure]:
+    """The figures that are the same in every report."""
+    return [PageFigure(name, *texts, inline_svg(FIGURES[name](), name)) for name, texts in CONCEPTS.items()]
 
 
-def _map(runs: Sequence[Run], room: int, max_mb: float, progress: bool) -> str:
+def _map(runs: Sequence[EvaluatedRun], room: int, max_mb: float, progress: bool) -> str:
     run = runs[0]
-    views = [View(words.name_of(each), each.positions, each.nearest[1], each.nearest[0], each.scores.ranks) for each in runs]
+    captions = run.paths or [f"image {row:,}" for row in range(len(run))]
+    views = []
+    for each in runs:
+        distances, neighbors = each.nearest
+        views.append(View(words.display_name(each), each.positions, neighbors, distances, each.scores.ranks))
     try:
-        return map_html(views, run.labels, run.class_names, run.found.paths, run.thumbnails, max_bytes=room, progress=progress)
+        return map_html(views, run.labels, run.class_names, captions, run.thumbnails, max_bytes=room, progress=progress)
     except NoRoomError as error:
         raise ValueError(f"max_mb must leave the map more than {room:,} bytes, got {max_mb:g}: {error}") from error

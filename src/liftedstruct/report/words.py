@@ -1,54 +1,42 @@
-"""What the page says in words: the finding first, then what each picture shows and how all of it was made."""
+"""What the report says in words: the finding first, then what each figure shows and how all of it was made."""
 
 import platform
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import NamedTuple
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from liftedstruct import __version__
-from liftedstruct.embedder import OF, SEEN, Seen
-from liftedstruct.evaluation import Comparison, Difference, Scores
-from liftedstruct.evaluation.saved import READINGS
+from liftedstruct.embedder import Seen
+from liftedstruct.embeddings import OF, SEEN
+from liftedstruct.evaluation import READINGS, Comparison, Difference, count_readings
+from liftedstruct.figures import EvaluatedRun
 from liftedstruct.figures.canvas import COLOURS
 from liftedstruct.figures.curves import NAMES
-from liftedstruct.report.run_results import Run
 
 __all__ = [
-    "LEAST",
-    "Row",
-    "chosen",
+    "SIGNIFICANCE",
+    "display_name",
     "headline",
-    "lead",
-    "name_of",
-    "of_one",
+    "introduction",
+    "main_and_baseline",
     "p_text",
     "percent",
     "points",
     "protocol",
     "recall_finding",
+    "single_run_figures",
     "training_finding",
 ]
 
 LONGEST = 60  # characters of a run's name
-LEAST = 0.05  # a difference with a smaller p is called one
+SIGNIFICANCE = 0.05  # a difference with a smaller p is called one
 
 
-class Row(NamedTuple):
-    """A line of what was run: one text for each run, or one for all."""
-
-    label: str
-    texts: tuple[str, ...]
-
-    @property
-    def same(self) -> bool:
-        """Whether all runs have the same text."""
-        return len(set(self.texts)) == 1
-
-
-def name_of(run: Run) -> str:
+def display_name(run: EvaluatedRun) -> str:
     """What to call a run in a sentence; a very long name loses its end."""
     name = run.name.replace(run.method, NAMES.get(run.method, run.method), 1)
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
@@ -69,27 +57,28 @@ def p_text(p: float) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def chosen(runs: Sequence[Run]) -> tuple[Run, Run | None]:
-    """The run that the page is about, the first that was trained, and the one it is measured by: an untrained one if any."""
+def main_and_baseline(runs: Sequence[EvaluatedRun]) -> tuple[EvaluatedRun, EvaluatedRun | None]:
+    """The run that the report is about, the first trained one, and the one it is compared with: an untrained one if any."""
     first = next((run for run in runs if run.trained), runs[0])
     others = [run for run in runs if run is not first]
     return first, next((run for run in others if not run.trained), others[0] if others else None)
 
 
-def headline(run: Run, other: Run | None, comparison: Comparison | None) -> str:
+def headline(run: EvaluatedRun, other: EvaluatedRun | None, comparison: Comparison | None) -> str:
     """What was found, in a sentence."""
     scores = run.scores
     asked = scores.ranks > 0  # the others are alone in their class
     classes = f"{len(np.unique(run.labels[asked])):,}"
-    of = f"of {classes} classes{_seen(run.found.seen)}"
-    name = name_of(run)[:1].upper() + name_of(run)[1:] if run.method in COLOURS else name_of(run)
+    of = f"of {classes} classes{_seen(run.seen)}"
+    name = display_name(run)
+    name = name[:1].upper() + name[1:] if run.method in COLOURS else name
     found = f"{name} finds the right class first for {percent(scores.recall[1].value)} of {asked.sum():,} images {of}"
     if other is None or comparison is None:
         return f"{found}."
     difference = comparison.differences["Recall@1"]
-    against = name_of(other) + (_seen(other.found.seen) if other.found.seen and other.found.seen.any else "")
-    if difference.p >= LEAST:
-        return f"{found}; a difference to {against} is not shown ({percent(difference.b)}, {p_text(difference.p)})."
+    against = display_name(other) + (_seen(other.seen) if other.seen and other.seen.any else "")
+    if difference.p >= SIGNIFICANCE:
+        return f"{found}; no significant difference to {against} ({percent(difference.b)}, {p_text(difference.p)})."
     return f"{found}, {points(difference)} {against} ({p_text(difference.p)})."
 
 
@@ -109,32 +98,33 @@ def points(difference: Difference) -> str:
     return f"{abs(100 * difference.value):.1f} points {'above' if difference.value > 0 else 'below'}"
 
 
-def lead(runs: Sequence[Run]) -> str:
-    """What is on the page."""
+def introduction(runs: Sequence[EvaluatedRun]) -> str:
+    """What is in the report."""
     first = runs[0]
     many = "One run" if len(runs) == 1 else f"{len(runs):,} runs, each"
-    part = {"all": "training and test"}.get(first.part, first.part)
-    text = f"{many} on the {len(first):,} {part} images of {first.data or 'a data set without a name'}."
+    images = f"all {len(first):,} images" if first.part == "all" else f"the {len(first):,} {first.part} images"
+    text = f"{many} on {images} of {first.dataset or 'an unnamed dataset'}."
     if first.part != "test":
         return text
-    if first.readings is None:
+    readings = count_readings(Path(first.data), first.protocol.get("checksum"))
+    if readings is None:
         return f"{text} How often these test classes were read cannot be told, the data is no longer there."
     times = {0: "not been read by any evaluation that was noted", 1: "been read once"}
-    read = times.get(first.readings, f"been read {first.readings:,} times")
+    read = times.get(readings, f"been read {readings:,} times")
     return f"{text} These test classes have {read} so far; whoever reads them often ends up choosing by them."
 
 
-def recall_finding(runs: Sequence[Run]) -> str:
+def recall_finding(runs: Sequence[EvaluatedRun]) -> str:
     """Recall@K at both ends, for each run."""
     ends = []
     for run in runs:
         (k, low), (K, high) = min(run.scores.recall.items()), max(run.scores.recall.items())
         more = f", {percent(high.value)} at K = {K:,}" if k < K else ""
-        ends.append(f"{name_of(run)} {percent(low.value)} at K = {k:,}{more}")
+        ends.append(f"{display_name(run)} {percent(low.value)} at K = {k:,}{more}")
     return f"The share of images that have one of their class among the K nearest: {'; '.join(ends)}."
 
 
-def training_finding(runs: Sequence[Run]) -> str:
+def training_finding(runs: Sequence[EvaluatedRun]) -> str:
     """How the loss and the validation score went."""
     texts = []
     for run in runs:
@@ -146,26 +136,25 @@ def training_finding(runs: Sequence[Run]) -> str:
         if recalls:
             best, step = max(recalls, key=lambda each: (each[0], -each[1]))
             parts.append(
-                f"Recall@1 on held-out training classes from {percent(recalls[0][0])} to {percent(best)} at step {step:,}"
+                f"Recall@1 on the validation classes from {percent(recalls[0][0])} to {percent(best)} at step {step:,}"
             )
         if parts:
-            texts.append(f"{name_of(run)}: {', '.join(parts)}")
+            texts.append(f"{display_name(run)}: {', '.join(parts)}")
     return f"{'; '.join(texts)}." if texts else ""
 
 
-def of_one(run: Run) -> dict[str, tuple[str, str]]:
+def single_run_figures(run: EvaluatedRun) -> dict[str, tuple[str, str]]:
     """The figures that there is something to draw for, of one run: {kind: (title, finding)}."""
     figures = {"histogram": ("Distances", _distances(run))}
-    sizes = np.unique(run.labels, return_counts=True)[1]
     wrong = _confusions(run)
     if wrong:
         figures["confusions"] = ("Which classes it mixes up", wrong)
-    if (sizes > 1).sum() > 1:
+    if (np.bincount(run.labels) > 1).sum() > 1:
         figures["microscope"] = ("What the loss sees", _microscope(run))
     return figures
 
 
-def _distances(run: Run) -> str:
+def _distances(run: EvaluatedRun) -> str:
     nearest, right = run.nearest[0][:, 0], run.scores.ranks == 1
     parts = [
         f"{np.median(nearest[where]):.3g} where that is of {what}"
@@ -178,7 +167,7 @@ def _distances(run: Run) -> str:
     )
 
 
-def _confusions(run: Run) -> str:
+def _confusions(run: EvaluatedRun) -> str:
     """The most frequent confusion, in words; empty if there is none."""
     nearest, asked = run.labels[run.nearest[1][:, 0]], run.scores.ranks > 0  # an image alone in its class cannot be right
     wrong = asked & (nearest != run.labels)
@@ -194,7 +183,7 @@ def _confusions(run: Run) -> str:
     )
 
 
-def _microscope(run: Run) -> str:
+def _microscope(run: EvaluatedRun) -> str:
     seen = run.microscope()
     n, active = len(seen.pairs), f"{100 * seen.active_share:.0f} %"
     divided = f", divided by the temperature {run.temperature:g}" if run.temperature != 1 else ""
@@ -206,70 +195,41 @@ def _microscope(run: Run) -> str:
     )
 
 
-def protocol(runs: Sequence[Run]) -> list[Row]:
-    """How everything was made, line by line."""
-    rows = [Row(label, tuple(line(run) for run in runs)) for label, line in LINES.items()]
-    lines = _evaluation_lines([run.scores for run in runs])
-    rows += [Row(line.capitalize(), tuple(run.scores.protocol.get(line, "") for run in runs)) for line in lines]
+def protocol(runs: Sequence[EvaluatedRun]) -> list[tuple[str, list[str]]]:
+    """How everything was made: a label and a text for each run, line by line."""
+    rows = [(label, [line(run) for run in runs]) for label, line in LINES.items()]
+    names = dict.fromkeys(name for run in runs for name in _evaluation_lines(run))
+    rows += [(name.capitalize(), [run.scores.protocol.get(name, "") for run in runs]) for name in names]
     now = f"liftedstruct {__version__}, Python {platform.python_version()}, torch {torch.__version__}, NumPy {np.__version__}"
-    rows.append(Row("This page", (f"{now}; {_time(datetime.now(UTC).timestamp())}",) * len(runs)))
-    return [row for row in rows if any(row.texts)]
+    rows.append(("This report", [f"{now}; {_time(datetime.now(UTC).timestamp())}"] * len(runs)))
+    return [(label, texts) for label, texts in rows if any(texts)]
 
 
-def _evaluation_lines(scores: Sequence[Scores]) -> list[str]:
+def _evaluation_lines(run: EvaluatedRun) -> list[str]:
     """What evaluate says of itself: the lines of the protocol after the number of classes."""
-    lines: dict[str, None] = {}
-    for each in scores:
-        names = list(each.protocol)
-        lines |= dict.fromkeys(name for name in names[names.index("classes") + 1 :] if name != READINGS)
-    return list(lines)
+    names = list(run.scores.protocol)
+    return [name for name in names[names.index("classes") + 1 :] if name != READINGS]
 
 
-def _of(run: Run, key: str) -> str:
-    value = run.found.protocol.get(key)
-    return "" if value is None else str(value)
+def _of(run: EvaluatedRun, key: str, text: str = "{}") -> str:
+    """A line of the protocol of the embeddings; empty if there is none."""
+    value = run.protocol.get(key)
+    return "" if value is None else text.format(value)
 
 
-def _trained_with(run: Run) -> str:
+def _loss(run: EvaluatedRun) -> str:
     if run.config is not None:
-        temperature = f", temperature {run.config.temperature:g}" if run.config.temperature != 1 else ""
-        return f"{run.method}, margin {run.config.margin:g}{temperature}"
+        return run.method
     return "trained, the file does not say how" if run.trained else "not trained"
 
 
-def _trunk(run: Run) -> str:
-    form = _of(run, "form")
-    return _of(run, "trunk") + (f", {form} form" if form else "")
+def _settings(run: EvaluatedRun) -> str:
+    """All settings of the training but its paths."""
+    settings = asdict(run.config) if run.config else {}
+    return ", ".join(f"{name} {value}" for name, value in settings.items() if name not in ("data", "out") and value is not None)
 
 
-def _batches(run: Run) -> str:
-    config = run.config
-    if config is None:
-        return ""
-    words = [
-        f"{config.batches}, {config.batch_size} images",
-        f"{config.images} of each class" if config.batches == "balanced" else "",
-        f"crops of {config.train_crop} px" if config.train_crop not in (None, config.crop) else "",
-        f"{config.least_area:.0%} to all of the image" if config.least_area else "",
-        f"colours changed by up to {config.colour:.0%}" if config.colour else "",
-        "mirrored" if config.mirror else "",
-    ]
-    return ", ".join(word for word in words if word)
-
-
-def _optimizer(run: Run) -> str:
-    config = run.config
-    if config is None:
-        return ""
-    words = [
-        f"{config.optimizer}, rate {config.lr:g}, {config.schedule}, weight decay {config.weight_decay:g}",
-        f"moving average {config.average:g}" if config.average else "",
-        f"{config.start_share:.0%} of the weights at the start" if config.start_share else "",
-    ]
-    return ", ".join(word for word in words if word)
-
-
-def _training(run: Run) -> str:
+def _training(run: EvaluatedRun) -> str:
     if run.config is None:
         return ""
     images = f" on {run.record['images']:,} images" if "images" in run.record else ""
@@ -277,41 +237,30 @@ def _training(run: Run) -> str:
     return f"{run.steps:,} of {run.config.steps:,} steps{images}, {minutes}"
 
 
-def _images(run: Run) -> str:
-    return f"{len(run):,} of {len(np.unique(run.labels)):,} classes, {_of(run, 'size')} px, fit {_of(run, 'fit')}"
-
-
-def _numbers(run: Run) -> str:
-    wide = run.config.train_dim if run.config is not None else None
-    return f"{run.size:,}" + (f", the principal components of {wide:,}" if wide not in (None, run.size) else "")
-
-
-def _machine(run: Run) -> str:
-    return ", ".join(str(run.record[key]) for key in ("torch", "processor") if key in run.record)
+def _images(run: EvaluatedRun) -> str:
+    size, fit = _of(run, "size", ", {} px"), _of(run, "fit", ", fit {}")
+    return f"{len(run):,} of {len(np.unique(run.labels)):,} classes{size}{fit}"
 
 
 def _time(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%d %B %Y, %H:%M} UTC"
 
 
-POOLED = {"average": "its average", "both": "its average and its maximum, added", "max": "its maximum"}
-LINES: dict[str, Callable[[Run], str]] = {
+LINES: dict[str, Callable[[EvaluatedRun], str]] = {
     "Embeddings of": lambda run: _of(run, OF),
     "Seen in training": lambda run: _of(run, SEEN),
     "Run": lambda run: str(run.file.parent if run.config else run.file),
-    "Trained with": _trained_with,
-    "Trunk": _trunk,
+    "Loss": _loss,
+    "Trunk": lambda run: _of(run, "trunk") + (f", {run.protocol['form']} form" if run.protocol.get("form") else ""),
     "Weights": lambda run: _of(run, "weights"),
-    "Features of the last map": lambda run: POOLED.get(_of(run, "pool"), ""),
-    "Numbers in an embedding": _numbers,
-    "Normalised to length 1": lambda run: "yes" if run.found.protocol.get("normalised") else "no",
-    "Crop": lambda run: f"centre, {_of(run, 'crop')} px",
-    "Batches": _batches,
-    "Optimizer": _optimizer,
+    "Pooling": lambda run: _of(run, "pool"),
+    "Dimensions": lambda run: f"{run.size:,}",
+    "Normalized to length 1": lambda run: {"True": "yes", "False": "no"}.get(_of(run, "normalized"), ""),
+    "Crop": lambda run: _of(run, "crop", "center, {} px"),
     "Training": _training,
-    "Seed": lambda run: str(run.config.seed) if run.config else "",
-    "torch, processor": _machine,
-    "Data": lambda run: f"{run.data}, {run.part} part, {run.found.data}",
+    "Settings": _settings,
+    "torch, processor": lambda run: ", ".join(str(run.record[key]) for key in ("torch", "processor") if key in run.record),
+    "Data": lambda run: ", ".join(filter(None, (run.dataset, f"{run.part} part", run.data))),
     "Images": _images,
     "Checksum of the data": lambda run: _of(run, "checksum")[:16],
     "Embedded": lambda run: _time(run.file.stat().st_mtime),

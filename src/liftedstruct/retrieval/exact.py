@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from liftedstruct.runtime.checks import Embeddings, as_embeddings, check_finite
+from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_finite
 from liftedstruct.runtime.compiled import Decorator, compiled
 from liftedstruct.runtime.threads import few_threads, share_out
 
@@ -36,7 +36,7 @@ SAMPLE = 1024  # rows that the centre and the scale are taken from
 TINY = 2.0**-120  # per dimension: what float32 loses where it underflows
 
 
-def door(embeddings: Embeddings) -> Tensor:
+def door(embeddings: EmbeddingsLike) -> Tensor:
     """Embeddings as a contiguous tensor (n, d) in float32 or float64, out of any graph, on a CPU or a CUDA device."""
     X = as_embeddings(embeddings).detach().contiguous()
     return X if X.device.type == "cuda" else X.cpu()

@@ -27,7 +27,7 @@ from liftedstruct.retrieval.exact import (
     squares,
     squares_of_pairs,
 )
-from liftedstruct.runtime.checks import Embeddings, check_count, check_finite, pick
+from liftedstruct.runtime.checks import EmbeddingsLike, check_count, check_finite, pick
 from liftedstruct.runtime.threads import few_threads, share_out
 
 __all__ = ["Search", "nearest_neighbours"]
@@ -41,14 +41,14 @@ COLUMNS = 1 << 14  # images that torch compares with a block of queries at a tim
 
 @overload
 def nearest_neighbours(
-    embeddings: Tensor, k: int, queries: Embeddings | None = None, metric: str = "euclidean"
+    embeddings: Tensor, k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
 ) -> tuple[Tensor, Tensor]: ...
 @overload
 def nearest_neighbours(
-    embeddings: NDArray[np.floating], k: int, queries: Embeddings | None = None, metric: str = "euclidean"
+    embeddings: NDArray[np.floating], k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
 ) -> tuple[Doubles, Integers]: ...
 def nearest_neighbours(
-    embeddings: Embeddings, k: int, queries: Embeddings | None = None, metric: str = "euclidean"
+    embeddings: EmbeddingsLike, k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
 ) -> tuple[Tensor, Tensor] | tuple[Doubles, Integers]:
     """The k nearest embeddings of each query, nearest first; of two at the same squared distance the lower index comes first.
 
@@ -195,7 +195,7 @@ def _sorted(D2: Tensor, j: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
     return D2, j.gather(1, at)
 
 
-def _queries(queries: Embeddings, X: Tensor) -> Tensor:
+def _queries(queries: EmbeddingsLike, X: Tensor) -> Tensor:
     Q = door(queries).to(X.device)
     if Q.shape[1] != X.shape[1]:
         raise ValueError(

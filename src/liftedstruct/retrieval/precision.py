@@ -21,12 +21,12 @@ from torch import Tensor
 from liftedstruct.retrieval.exact import door
 from liftedstruct.retrieval.listing import Search
 from liftedstruct.retrieval.ranks import check_ks, recall_at_k
-from liftedstruct.runtime.checks import Embeddings, Labels, as_labels
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_labels
 
 __all__ = ["map_at_r", "precision_at_1", "r_precision", "retrieval_recall"]
 
 
-def precision_at_1(embeddings: Embeddings, labels: Labels) -> float:
+def precision_at_1(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
     """Share of queries whose nearest other image is of their class; the same number as Recall@1.
 
     >>> import numpy as np
@@ -36,7 +36,7 @@ def precision_at_1(embeddings: Embeddings, labels: Labels) -> float:
     return recall_at_k(embeddings, labels, ks=(1,))[1]
 
 
-def r_precision(embeddings: Embeddings, labels: Labels) -> float:
+def r_precision(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
     r"""Share of positives among the R nearest of a query, R being the number of its positives; averaged over queries.
 
     Example: of the three a on a line, those at 0 and 1 have (1, 3) and (0, 3) as their two nearest, all of them a. The a at 3
@@ -49,7 +49,7 @@ def r_precision(embeddings: Embeddings, labels: Labels) -> float:
     return _average(hits.sum(dim=1) / R for hits, R in _hits_up_to_r(embeddings, labels))
 
 
-def map_at_r(embeddings: Embeddings, labels: Labels) -> float:
+def map_at_r(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
     r"""Mean average precision at R, of Musgrave, Belongie and Lim, *A Metric Learning Reality Check* (2020).
 
     .. math:: \mathrm{MAP@R} = \frac{1}{R} \sum_{i=1}^{R} P(i), \qquad
@@ -73,7 +73,7 @@ def map_at_r(embeddings: Embeddings, labels: Labels) -> float:
     return _average(scores())
 
 
-def retrieval_recall(embeddings: Embeddings, labels: Labels, ks: Iterable[int] = (1, 2, 4, 8)) -> dict[int, float]:
+def retrieval_recall(embeddings: EmbeddingsLike, labels: LabelsLike, ks: Iterable[int] = (1, 2, 4, 8)) -> dict[int, float]:
     r"""Share of **all** of a query's positives that are among its K nearest, averaged over queries: {K: share}.
 
     This is what information retrieval calls recall. The Recall@K of metric learning asks for **one** positive only, and is
@@ -99,13 +99,13 @@ def _average(parts: Iterable[Tensor]) -> float:
     return torch.cat(list(parts)).mean().item()
 
 
-def _hits_up_to_r(embeddings: Embeddings, labels: Labels) -> Iterator[tuple[Tensor, Tensor]]:
+def _hits_up_to_r(embeddings: EmbeddingsLike, labels: LabelsLike) -> Iterator[tuple[Tensor, Tensor]]:
     """As :func:`_hits`, and false beyond the R nearest."""
     for hits, R in _hits(embeddings, labels):
         yield hits & (torch.arange(hits.shape[1], device=hits.device) < R[:, None]), R
 
 
-def _hits(embeddings: Embeddings, labels: Labels, k: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+def _hits(embeddings: EmbeddingsLike, labels: LabelsLike, k: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
     """Blocks of queries: which of their k nearest (R if none is given) are positives (b, k), and R in float64 (b,)."""
     X = door(embeddings)
     y = as_labels(labels, X)

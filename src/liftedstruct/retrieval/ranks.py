@@ -17,7 +17,7 @@ from torch import Tensor
 from liftedstruct.distances import full_precision
 from liftedstruct.retrieval.counting import count, nearest_positives
 from liftedstruct.retrieval.exact import Frame, Integers, blocks_of, door, scaled_into, slack, squares_of_pairs
-from liftedstruct.runtime.checks import Embeddings, Labels, as_labels, check_count, pick
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_labels, check_count, pick
 from liftedstruct.runtime.progress import Bar
 from liftedstruct.runtime.threads import few_threads, share_out
 
@@ -38,7 +38,7 @@ class Recall(dict[int, float]):
 
 
 def recall_at_k(
-    embeddings: Embeddings, labels: Labels, ks: Iterable[int] = (1, 2, 4, 8), *, singles: str = "leave-out"
+    embeddings: EmbeddingsLike, labels: LabelsLike, ks: Iterable[int] = (1, 2, 4, 8), *, singles: str = "leave-out"
 ) -> Recall:
     r"""Share of queries with **at least one** image of their class among the K nearest others, as in the paper.
 
@@ -78,7 +78,7 @@ def recall_at_k(
     return recall
 
 
-def first_ranks(embeddings: Embeddings, labels: Labels, progress: bool = False) -> Integers:
+def first_ranks(embeddings: EmbeddingsLike, labels: LabelsLike, progress: bool = False) -> Integers:
     """Rank (1 is nearest) of each image's first same-class image among all others; 0 if it is alone in its class.    (n,)
 
     Ties in the distance are broken by index, the lower is the nearer. With ``progress`` a bar on stderr tells how far it is.

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 __all__ = [
-    "Embeddings",
-    "Labels",
+    "EmbeddingsLike",
+    "LabelsLike",
     "as_classes",
     "as_embeddings",
     "as_labels",
@@ -27,15 +27,15 @@ __all__ = [
     "pick",
 ]
 
-Embeddings = Tensor | NDArray[np.floating]
-Labels = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[str] | Sequence[bool]
+EmbeddingsLike = Tensor | NDArray[np.floating]
+LabelsLike = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[str] | Sequence[bool]
 T = TypeVar("T")
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
 
-def as_embeddings(embeddings: Embeddings) -> Tensor:
+def as_embeddings(embeddings: EmbeddingsLike) -> Tensor:
     """A tensor of shape (m, d) in float32 or float64, still part of the caller's graph; half types become float32."""
     X = embeddings if isinstance(embeddings, Tensor) else torch.from_numpy(_plain_array(embeddings))
     if X.dtype not in FLOATS:
@@ -45,7 +45,7 @@ def as_embeddings(embeddings: Embeddings) -> Tensor:
     return X if X.dtype in (torch.float32, torch.float64) else X.float()
 
 
-def as_labels(labels: Labels, embeddings: Tensor) -> Tensor:
+def as_labels(labels: LabelsLike, embeddings: Tensor) -> Tensor:
     """An integer tensor of shape (m,) on the device of the embeddings; equal numbers mean equal labels.
 
     Integers of any size and strings are told apart exactly: a label never passes through a float. Booleans are two classes.
@@ -60,7 +60,7 @@ def as_labels(labels: Labels, embeddings: Tensor) -> Tensor:
     return y.to(embeddings.device, torch.int64)  # of uint64 the upper half wraps around, and stays distinct
 
 
-def as_classes(labels: Labels) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
+def as_classes(labels: LabelsLike) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
     """Labels, integers, strings or booleans, as class numbers 0..C-1 (same shape), and the C distinct labels, sorted."""
     if isinstance(labels, Tensor):
         _check_integers(labels)

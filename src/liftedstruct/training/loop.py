@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from liftedstruct.data import PackedImages
 from liftedstruct.data.image_set import Indices
-from liftedstruct.embedder import EMBEDDER, Embedder, TrainedOn, embed_rows
+from liftedstruct.embedder import EMBEDDER, Embedder, TrainedOn
+from liftedstruct.embeddings import embed_rows
 from liftedstruct.retrieval import recall_at_k
 from liftedstruct.runtime.progress import say
 from liftedstruct.training.caching import check_exact

@@ -24,7 +24,7 @@ from liftedstruct.figures.ideas.slopes import Loss, distance_slopes
 from liftedstruct.losses.contrastive import contrastive_loss
 from liftedstruct.losses.lifted_struct import lifted_struct_loss
 from liftedstruct.losses.triplet import triplet_loss
-from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_finite, check_margin
 
 __all__ = ["LABELS", "batch_graph", "equidistant", "six_images"]
 
@@ -36,7 +36,7 @@ PANELS: tuple[tuple[str, str, Loss], ...] = (
 )
 
 
-def batch_graph(points: Embeddings | None = None, labels: Labels = LABELS, margin: float = 1.0) -> Figure:
+def batch_graph(points: EmbeddingsLike | None = None, labels: LabelsLike = LABELS, margin: float = 1.0) -> Figure:
     r"""One batch, three losses: an edge is drawn where :math:`\partial J / \partial D_{ij} \ne 0`.
 
     The slopes come from the losses' own gradients (:func:`~liftedstruct.figures.ideas.slopes.distance_slopes`). Positive pairs
@@ -81,7 +81,7 @@ def batch_graph(points: Embeddings | None = None, labels: Labels = LABELS, margi
         return figure
 
 
-def six_images(labels: Labels) -> Tensor:
+def six_images(labels: LabelsLike) -> Tensor:
     """The classes of a batch of six that is laid out in pairs and in triplets; the losses know what that means.   (6,)"""
     y = class_numbers(labels)
     if len(y) != 6:

@@ -29,7 +29,7 @@ from liftedstruct.figures.ideas.slopes import Loss, descent
 from liftedstruct.losses.contrastive import contrastive_loss
 from liftedstruct.losses.lifted_struct import lifted_struct_loss
 from liftedstruct.losses.triplet import triplet_loss
-from liftedstruct.runtime.checks import Embeddings, Labels, check_count, check_margin
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, check_count, check_margin
 
 __all__ = ["LABELS", "POINTS", "Move", "angle_between", "failure_modes", "move", "moves"]
 
@@ -85,8 +85,8 @@ def angle_between(a: Tensor, b: Tensor) -> float:
 
 
 def failure_modes(
-    points: Embeddings = POINTS,
-    labels: Labels = LABELS,
+    points: EmbeddingsLike = POINTS,
+    labels: LabelsLike = LABELS,
     margin: float = 1.0,
     *,
     i: int = 0,

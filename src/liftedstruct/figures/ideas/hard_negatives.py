@@ -24,7 +24,7 @@ from liftedstruct.figures.ideas.marks import (
 )
 from liftedstruct.figures.ideas.slopes import Loss, pair_slopes
 from liftedstruct.losses.lifted_struct import lifted_struct_loss, structured_hinge_loss
-from liftedstruct.runtime.checks import Embeddings, Labels, check_count, check_margin
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, check_count, check_margin
 
 __all__ = ["LABELS", "POINTS", "mining", "push_weights"]
 
@@ -39,7 +39,9 @@ LOSSES: dict[str, Loss] = {
 BARS = ((INK, ""), (PAPER, "/////"), (FAINT, ""))
 
 
-def mining(points: Embeddings = POINTS, labels: Labels = LABELS, pair: tuple[int, int] = (2, 3), margin: float = 1.0) -> Figure:
+def mining(
+    points: EmbeddingsLike = POINTS, labels: LabelsLike = LABELS, pair: tuple[int, int] = (2, 3), margin: float = 1.0
+) -> Figure:
     r"""The negatives that both images of a positive pair compare with, and the ones they mine.
 
     Which negative was mined is read off the gradient of :func:`~liftedstruct.structured_hinge_loss`: it is the one that is

@@ -13,7 +13,7 @@ from torch import Tensor
 from liftedstruct.figures.canvas import INK, PAPER, colour_of, drawing
 from liftedstruct.figures.ideas.batch_edges import LABELS, six_images
 from liftedstruct.figures.ideas.marks import MARKS, bare, mark, subscript
-from liftedstruct.runtime.checks import Labels
+from liftedstruct.runtime.checks import LabelsLike
 
 __all__ = ["network_layouts"]
 
@@ -47,7 +47,7 @@ class Layout:
     note: str
 
 
-def network_layouts(labels: Labels = LABELS, images: NDArray[np.uint8] | None = None) -> Figure:
+def network_layouts(labels: LabelsLike = LABELS, images: NDArray[np.uint8] | None = None) -> Figure:
     """Images, network, embedding, loss: the same batch of six for the three losses. The green round box is one example.
 
     Args:

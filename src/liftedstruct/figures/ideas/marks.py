@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from torch import Tensor
 
 from liftedstruct.figures.canvas import FAINT, INK, PAPER
-from liftedstruct.runtime.checks import Embeddings, Labels, as_classes, as_embeddings, as_labels, check_finite
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_classes, as_embeddings, as_labels, check_finite
 
 __all__ = [
     "ARROW",
@@ -41,7 +41,7 @@ SCALE = {"o": 1.0, "s": 0.89, "D": 0.8, "^": 1.05, "v": 1.05, "h": 1.05}  # to l
 DIGITS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
-def class_numbers(labels: Labels) -> Tensor:
+def class_numbers(labels: LabelsLike) -> Tensor:
     """The class of each image, (m,), by the order of the labels; each has its mark."""
     y, distinct = as_classes(labels)
     if y.ndim != 1 or len(distinct) > len(MARKS):
@@ -52,7 +52,7 @@ def class_numbers(labels: Labels) -> Tensor:
     return torch.from_numpy(y)
 
 
-def plane(points: Embeddings, labels: Labels) -> tuple[Tensor, Tensor]:
+def plane(points: EmbeddingsLike, labels: LabelsLike) -> tuple[Tensor, Tensor]:
     """Points of the plane, (m, 2) in float64, all of them apart, and the class of each."""
     X = as_embeddings(points).detach().cpu().double()
     y = as_labels(class_numbers(labels), X)

@@ -1,28 +1,25 @@
 """The interactive map: every image at its place, as one piece of HTML that needs nothing else.
 
-What is sent: places, neighbours and names as arrays, and the thumbnails in sprite sheets, each a WebP picture of its own that
+What is sent: places, neighbors and names as arrays, and the thumbnails in sprite sheets, each a WebP image of its own that
 the browser decodes when one of its images comes into view. So that few sheets are in view at a time, images that are near in
 the first view stand on the same sheet. All of it is text inside the page: no file is fetched, nothing is asked of a server.
 """
 
 import base64
-import io
 import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.resources import files
 from string import Template
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails
-from liftedstruct.runtime.checks import check_count
+from liftedstruct.report.inline import resource, webp
 from liftedstruct.runtime.progress import Bar
 
 __all__ = ["NoRoomError", "View", "map_html"]
@@ -47,23 +44,23 @@ class View:
 
     name: str
     positions: NDArray[np.floating]  # (n, 2), of t-SNE
-    neighbours: Indices  # (n, k), nearest first; k is 5, or all others if there are fewer
+    neighbors: Indices  # (n, k), nearest first; k is 5, or all others if there are fewer
     distances: NDArray[np.floating]  # (n, k)
     ranks: Indices  # (n,), of the first image of the same class; 0 for one that is alone in its class
 
 
 @dataclass(frozen=True)
 class Sheets:
-    """Thumbnails of one side and quality, as WebP files."""
+    """Thumbnails of one side and quality, as WebP files in base64."""
 
     side: int
     quality: int
-    content: list[bytes]
+    content: list[str]
 
     @property
     def size(self) -> int:
-        """Bytes inside the page, where three are written as four letters."""
-        return sum(_written(len(sheet)) for sheet in self.content)
+        """Bytes inside the page."""
+        return sum(map(len, self.content))
 
 
 def map_html(
@@ -76,22 +73,20 @@ def map_html(
     max_bytes: int,
     progress: bool = False,
 ) -> str:
-    """A piece of HTML with a map to move in: its own style, script and data, and no need of a network.
+    """An HTML fragment with an interactive map: its own style, script and data, and no need of a network.
 
     Thumbnails are of 96 px where there are few images and of 48 px where there are many. If the map would be larger than
     ``max_bytes``, first their quality is lowered, then their side, and the map says so.
 
     Args:
-        views: one for each run; the map can be switched between them.
-        labels: (n,), numbers into ``class_names``.
+        views: one for each run, of the same n images; the map can be switched between them.
+        labels: (n,), indices into ``class_names``.
         class_names: any text.
         captions: n names or paths; any text.
         thumbnails: rows (q,) and a side -> (q, side, side, 3) bytes; asked for a few hundred at a time.
         max_bytes: of the map's HTML, in UTF-8.
-        progress: show a bar.
+        progress: show a progress bar.
     """
-    labels, most = np.asarray(labels), check_count("max_bytes", max_bytes)
-    views = _checked(views, labels, class_names, captions)
     n = len(labels)
     places = [_places(view.positions) for view in views]
     order = _along_a_curve(places[0])
@@ -107,7 +102,7 @@ def map_html(
             {
                 "name": view.name,
                 "positions": _packed(where),
-                "neighbours": _packed(view.neighbours),
+                "neighbors": _packed(view.neighbors),
                 "distances": _packed(np.asarray(view.distances, np.float32)),
                 "ranks": _packed(view.ranks),
             }
@@ -116,65 +111,20 @@ def map_html(
     }
     data = _json(record)
     scripts = [*(f"map_{name}.js" for name in SCRIPTS), "map.js"]
-    parts = {"style": _resource("map.css"), "script": "\n".join(map(_resource, scripts))}
-    page = Template(_resource("map.html"))
+    parts = {"style": resource("map.css"), "script": "\n".join(map(resource, scripts))}
+    page = Template(resource("map.html"))
     frame = len((page.template + parts["style"] + parts["script"]).encode()) + 1000  # and a line about the sheets
     tags = 60 * -(-n // (SHEET // SIDES[0]) ** 2)  # one for each sheet
-    room = most - len(data) - frame - tags
-    sheets = _sheets_within(room, order, thumbnails, progress, most)
+    room = max_bytes - len(data) - frame - tags
+    sheets = _sheets_within(room, order, thumbnails, progress, max_bytes)
     about = {
         "side": sheets.side,
         "columns": SHEET // sheets.side,
-        "note": _note(sheets, n, most),
+        "note": _note(sheets, n, max_bytes),
         "bytes": len(data) + sheets.size,
     }
-    text = (
-        f'<script type="text/plain" class="sprites">{base64.b64encode(sheet).decode()}</script>' for sheet in sheets.content
-    )
+    text = (f'<script type="text/plain" class="sprites">{sheet}</script>' for sheet in sheets.content)
     return page.substitute(parts, data=data, about=_json(about), sheets="\n".join(text))
-
-
-def _checked(
-    views: Sequence[View], labels: NDArray[Any], class_names: Sequence[str], captions: Sequence[str]
-) -> tuple[View, ...]:
-    """The views with arrays of the right kind, or a ValueError."""
-    if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "iu":
-        raise ValueError(f"labels must be integers, one per image, got {labels.dtype} {labels.shape}. Pass one or more.")
-    if labels.min() < 0 or labels.max() >= len(class_names):
-        raise ValueError(
-            f"labels must be numbers of the {len(class_names)} class names, got {labels.min()} to {labels.max()}. "
-            "Pass a name for each class."
-        )
-    if len(captions) != len(labels):
-        raise ValueError(f"captions must be one for each of the {len(labels)} images, got {len(captions)}.")
-    if not views:
-        raise ValueError("views must be one or more, got none. Pass the View of a run.")
-    return tuple(_checked_view(view, len(labels)) for view in views)
-
-
-def _checked_view(view: View, n: int) -> View:
-    positions, distances = np.asarray(view.positions), np.asarray(view.distances)
-    neighbours, ranks = np.asarray(view.neighbours), np.asarray(view.ranks)
-    k = neighbours.shape[1] if neighbours.ndim == 2 else 0
-    wanted = {"positions": (n, 2), "neighbours": (n, k), "distances": (n, k), "ranks": (n,)}
-    for name, array in zip(wanted, (positions, neighbours, distances, ranks), strict=True):
-        if array.shape != wanted[name]:
-            raise ValueError(
-                f"{name} of view {view.name!r} must have shape {wanted[name]} for {n} images, got {array.shape}. "
-                "Pass the same images in every view."
-            )
-        if array.dtype.kind not in ("iu" if name in ("neighbours", "ranks") else "fiu"):
-            raise ValueError(f"{name} of view {view.name!r} must not be of type {array.dtype}. Convert them.")
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} of view {view.name!r} must be finite, got nan or inf. Look for a run that diverged.")
-    if neighbours.size and (neighbours.min() < 0 or neighbours.max() >= n):
-        raise ValueError(
-            f"neighbours of view {view.name!r} must be 0 to {n - 1}, got {neighbours.min()} to {neighbours.max()}. "
-            "Number them among the images of the map."
-        )
-    if ranks.min() < 0:
-        raise ValueError(f"ranks of view {view.name!r} must be 1 or more, or 0 for an image alone, got {ranks.min()}.")
-    return View(view.name, positions, neighbours, distances, ranks)
 
 
 def _places(positions: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -215,7 +165,8 @@ def _sheets_within(room: int, order: Indices, thumbnails: Thumbnails, progress: 
         samples = list(_blocks(order, side, SAMPLES))
         pictures = [_sheet(rows, side, thumbnails) for rows in samples]
         for quality in QUALITIES:
-            guess = _guess([_webp(picture, quality) for picture in pictures], samples, len(order))
+            size = sum(len(webp(picture, quality)) for picture in pictures)
+            guess = round(size * len(order) / sum(map(len, samples)))
             if guess <= room:
                 with Bar("map", len(order), wanted=progress) as bar:
                     sheets = Sheets(side, quality, _encoded(order, side, quality, thumbnails, bar))
@@ -232,20 +183,15 @@ def _sides(n: int) -> tuple[int, ...]:
     return SIDES[SIDES.index(first) :]
 
 
-def _guess(sheets: Sequence[bytes], samples: Sequence[Indices], n: int) -> int:
-    """Bytes of all sheets, from some of them."""
-    return round(sum(_written(len(sheet)) for sheet in sheets) * n / sum(map(len, samples)))
-
-
-def _encoded(order: Indices, side: int, quality: int, thumbnails: Thumbnails, bar: Bar) -> list[bytes]:
+def _encoded(order: Indices, side: int, quality: int, thumbnails: Thumbnails, bar: Bar) -> list[str]:
     """All sheets; they are compressed beside the reading of the next ones, and only a few are in memory as pixels."""
     threads = os.cpu_count() or 1
-    waiting: list[Future[bytes]] = []
+    waiting: list[Future[str]] = []
     with ThreadPoolExecutor(threads) as pool:
         for at, rows in enumerate(_blocks(order, side)):
             if at > 2 * threads:
                 waiting[at - 2 * threads].result()
-            waiting.append(pool.submit(_webp, _sheet(rows, side, thumbnails), quality))
+            waiting.append(pool.submit(webp, _sheet(rows, side, thumbnails), quality))
             bar.advance(len(rows))
         return [future.result() for future in waiting]
 
@@ -262,20 +208,10 @@ def _sheet(rows: Indices, side: int, thumbnails: Thumbnails) -> Pixels:
     """Thumbnails row by row; the last sheet is as high as it must be.                                      (h, SHEET, 3)"""
     columns = SHEET // side
     by_file = np.argsort(rows)  # images are read in the order of their file
-    pictures = thumbnails(rows[by_file], side)
-    if pictures.shape != (len(rows), side, side, 3) or pictures.dtype != np.uint8:
-        wanted = (len(rows), side, side, 3)
-        raise ValueError(f"thumbnails must be bytes of shape {wanted}, got {pictures.dtype} {pictures.shape}.")
     height = -(-len(rows) // columns)
     cells = np.full((height * columns, side, side, 3), 255, np.uint8)
-    cells[by_file] = pictures
+    cells[by_file] = thumbnails(rows[by_file], side)
     return cells.reshape(height, columns, side, side, 3).swapaxes(1, 2).reshape(height * side, columns * side, 3)
-
-
-def _webp(pixels: Pixels, quality: int) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "WEBP", quality=quality, method=4)
-    return stream.getvalue()
 
 
 def _note(sheets: Sheets, n: int, most: int) -> str:
@@ -298,11 +234,3 @@ def _packed(array: NDArray[Any]) -> dict[str, str]:
 def _json(record: object) -> str:
     """JSON in ASCII that ends no script: a name may hold anything, also half a character."""
     return json.dumps(record, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
-def _resource(name: str) -> str:
-    return files("liftedstruct.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _written(count: int) -> int:
-    return 4 * -(-count // 3)
