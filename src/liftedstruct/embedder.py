@@ -27,7 +27,7 @@ from liftedstruct.trunks.base import RANDOM
 __all__ = ["EMBEDDER", "Embedder", "Seen", "TrainedOn", "open_embedder"]
 
 EMBEDDER = "embedder.safetensors"  # its name in the folder of a run
-VERSION = 2
+VERSION = 3
 HASHES = {"images": "trained_on.images", "validation": "trained_on.validation"}  # names of the tensors of hashes
 # What the file says of an embedder, and of its training if it was trained.
 META: dict[str, type | tuple[type, ...]] = {
@@ -36,6 +36,7 @@ META: dict[str, type | tuple[type, ...]] = {
     "dropout": (int, float),
     "normalize": bool,
     "crop": int,
+    "options": dict,  # of the trunk
 }
 TRAINING: dict[str, type] = {"step": int, "checksum": str, "class_names": list}
 
@@ -215,8 +216,8 @@ def _read_embedder(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ValueError(f"{file} must be an embedder, it holds tensors of something else. Save one with Embedder.save.")
     if meta.get("version") != VERSION:
         raise ValueError(
-            f"{file} must be of version {VERSION}, got {meta.get('version')!r}. Remove it and resume its run with "
-            "'liftedstruct train --resume', which writes it again, or use the release that wrote it."
+            f"{file} must be of version {VERSION}, got {meta.get('version')!r}. Train again, or use "
+            "the release that wrote it."
         )
     for name, kind in (META | (TRAINING if "step" in meta else {})).items():
         if not isinstance(meta.get(name), kind):
