@@ -22,7 +22,7 @@ from liftedstruct.figures import FIGURES
 from liftedstruct.losses import LOSSES
 from liftedstruct.recipes import demonstration
 from liftedstruct.recipes.demonstration import Scale
-from liftedstruct.samplers import BATCHES
+from liftedstruct.samplers import SAMPLERS
 from liftedstruct.training import PRESETS
 from liftedstruct.trunks import TRUNKS
 from recipes.sets import tiny_cub
@@ -55,7 +55,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("what", "registry"),
     [
         ("losses", LOSSES),
-        ("batches", BATCHES),
+        ("batches", SAMPLERS),
         ("data", READERS),
         ("figures", FIGURES),
         ("fits", FITS),

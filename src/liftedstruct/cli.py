@@ -25,7 +25,7 @@ from liftedstruct.recipes.command import demo_command, fit_command, reproduce_co
 from liftedstruct.report.command import figure_command, report_command
 from liftedstruct.runtime.checks import check_out
 from liftedstruct.runtime.progress import say
-from liftedstruct.samplers import BATCHES
+from liftedstruct.samplers import SAMPLERS
 from liftedstruct.training.command import train_command
 from liftedstruct.training.presets import PRESETS
 from liftedstruct.trunks import TRUNKS
@@ -40,7 +40,7 @@ def list_registry(what: Literal["batches", "data", "figures", "fits", "losses", 
         what: the kind of thing to list.
     """
     registries: dict[str, Mapping[str, Any]] = {
-        "batches": BATCHES,
+        "batches": SAMPLERS,
         "data": READERS,
         "fits": FITS,
         "losses": LOSSES,

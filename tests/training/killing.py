@@ -19,7 +19,7 @@ import torch
 
 from liftedstruct.data import PackedImages
 from liftedstruct.embedder import EMBEDDER
-from liftedstruct.retrieval import nearest_neighbours, recall_at_k
+from liftedstruct.retrieval import nearest_neighbors, recall_at_k
 from liftedstruct.training import resume, train
 from liftedstruct.training.run_folder import CONFIG, STATE
 from training.sets import settings
@@ -63,7 +63,7 @@ def digest(run: Path) -> str:
 def main(data: Path, out: Path, kills: int, seed: int) -> None:
     torch.set_num_threads(1)
     X = np.eye(8, dtype=np.float32)
-    nearest_neighbours(X, 1)
+    nearest_neighbors(X, 1)
     recall_at_k(X, np.arange(8) // 2, (1,))
     dice = random.Random(seed)
     begin = time.monotonic()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from liftedstruct.data import ArraySource, ImageSet, prepare
-from liftedstruct.samplers import MinedBatches
+from liftedstruct.samplers import HardNegativeSampler
 from liftedstruct.training import TrainConfig, inputs
 from liftedstruct.training.inputs import (
     Ahead,
@@ -81,7 +81,7 @@ def test_mined_batches_take_them() -> None:
     y = np.repeat(np.arange(10), 4)
     X = rng.normal(size=(40, 2)).astype(np.float32)
     table = difficult_neighbours(X, y, 5)
-    batch = MinedBatches(y, table, 12, mined=0.5, seed=0).batch(3)
+    batch = HardNegativeSampler(y, table, 12, mined=0.5, seed=0).batch(3)
     nearest = {int(table[i, 0]) for i in batch[:6]}
     assert nearest - set(batch[:6]) <= set(batch[6:])
 

@@ -9,8 +9,8 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from liftedstruct.losses import contrastive_loss, loss_microscope, triplet_loss
-from liftedstruct.losses.microscope import effective_rank
+from liftedstruct.losses import contrastive_loss, inspect_batch, triplet_loss
+from liftedstruct.losses.inspection import effective_rank
 from liftedstruct.training import reporting
 from liftedstruct.training.reporting import Progress, summarize_batch
 
@@ -64,7 +64,7 @@ def test_summary_has_the_numbers_of_the_microscope(kind: str, dtype: torch.dtype
     y = torch.arange(m) - 5 if kind == "no positives" else torch.randint(n_classes, (m,), generator=generator) - 5
     for margin, scale in ((1.0, 1.0), (0.2, 8.0)):
         points = (scale * X).to(dtype)
-        seen = loss_microscope(points, y, margin)
+        seen = inspect_batch(points, y, margin)
         expected = {name: getattr(seen, name) for name in LOGGED}
         found = summarize_batch("lifted_struct", margin, points, points, y)
         assert {name: found[name] for name in LOGGED} == pytest.approx(expected, rel=1e-5, nan_ok=True)
@@ -102,7 +102,7 @@ def test_a_class_larger_than_the_sample_is_cut_off() -> None:
     X = torch.randn(2500, 4, generator=torch.Generator().manual_seed(0))
     for y in (torch.zeros(2500, dtype=torch.long), torch.arange(2500).clamp_max(300)):
         found = summarize_batch("lifted_struct", 1.0, X, X, y)
-        expected = loss_microscope(X[-1024:], y[-1024:]).positive_distance
+        expected = inspect_batch(X[-1024:], y[-1024:]).positive_distance
         assert found["sampled_rows"] == 1024
         assert found["positive_distance"] == pytest.approx(expected, rel=0.05)
 

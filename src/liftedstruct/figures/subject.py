@@ -13,12 +13,12 @@ from liftedstruct.evaluation import Scores, evaluate
 from liftedstruct.figures.galleries import SHOWN
 from liftedstruct.figures.published import Published, published_for
 from liftedstruct.figures.thumbnails import Thumbnails, placeholders
-from liftedstruct.losses import loss_microscope
-from liftedstruct.losses.microscope import Microscope
+from liftedstruct.losses import inspect_batch
+from liftedstruct.losses.inspection import BatchInspection
 from liftedstruct.projection import tsne
-from liftedstruct.retrieval import nearest_neighbours
+from liftedstruct.retrieval import nearest_neighbors
 from liftedstruct.runtime.progress import say
-from liftedstruct.samplers import BalancedBatches
+from liftedstruct.samplers import BalancedSampler
 
 __all__ = ["KS", "Subject"]
 
@@ -65,18 +65,20 @@ class Subject:
     def nearest(self) -> tuple[NDArray[np.float64], Indices]:
         """Distances and rows of the five nearest images of each, 2 x (n, 5); fewer where there are not so many images."""
         self._say(f"neighbours of {len(self):,} images")
-        return nearest_neighbours(self.embeddings, min(SHOWN, len(self) - 1))
+        return nearest_neighbors(self.embeddings, min(SHOWN, len(self) - 1))
 
     @cached_property
     def positions(self) -> NDArray[np.float32]:
         """Where each image lies on the map, (n, 2)."""
         return tsne(self.embeddings, progress=self.progress)
 
-    def microscope(self, seed: int = 0) -> Microscope:
+    def microscope(self, seed: int = 0) -> BatchInspection:
         """What the lifted loss sees in a batch of these images, two of each class."""
         sizes = np.unique(self.labels, return_counts=True)[1]
-        rows = BalancedBatches(self.labels, min(BATCH_CLASSES, int((sizes > 1).sum())), 2, seed=seed).batch(0)
-        return loss_microscope(self.embeddings[rows] / self.temperature, self.labels[rows], self.margin)
+        rows = BalancedSampler(
+            self.labels, 2 * min(BATCH_CLASSES, int((sizes > 1).sum())), samples_per_class=2, seed=seed
+        ).batch(0)
+        return inspect_batch(self.embeddings[rows], self.labels[rows], self.margin, self.temperature)
 
     def _say(self, line: str) -> None:
         if self.progress:

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from liftedstruct.losses import LOSSES
 from liftedstruct.runtime.checks import as_plain, check_margin, pick
-from liftedstruct.samplers import BATCHES
+from liftedstruct.samplers import SAMPLERS
 from liftedstruct.training.heads import HEADS
 from liftedstruct.training.optimizers import OPTIMIZERS, SCHEDULES
 from liftedstruct.training.presets import preset_settings
@@ -309,7 +309,7 @@ def _check_applies(config: TrainConfig) -> None:
 def _check_together(config: TrainConfig) -> None:
     """Settings that do not go with one another."""
     if config.batches is not None:
-        pick(BATCHES, config.batches, "batches")
+        pick(SAMPLERS, config.batches, "batches")
         wanted = BATCHES_OF.get(config.loss, config.batches)
         if config.batches != wanted:
             raise ValueError(

@@ -13,9 +13,9 @@ from liftedstruct.data import PackedImages
 from liftedstruct.data.class_names import draw, group_by_name
 from liftedstruct.data.image_set import Indices
 from liftedstruct.embedder import Embedder, embed_rows
-from liftedstruct.retrieval import nearest_neighbours
+from liftedstruct.retrieval import nearest_neighbors
 from liftedstruct.runtime.progress import Bar
-from liftedstruct.samplers import BalancedBatches, Batches, MinedBatches, PairBatches, TripletBatches
+from liftedstruct.samplers import BalancedSampler, HardNegativeSampler, PairSampler, Sampler, TripletSampler
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.run_folder import RunFolder
 
@@ -214,18 +214,18 @@ def fitting_size(batches: str, images: int, labels: Indices) -> int:
     return sizes[batches]
 
 
-def make_batches(config: TrainConfig, labels: Indices) -> Batches:
+def make_batches(config: TrainConfig, labels: Indices) -> Sampler:
     """The sampler that the settings name; that of mined batches knows no difficult neighbours yet."""
     m, seed = config.batch_size, config.seed
     assert m is not None
     if m > len(labels):
         raise ValueError(f"batch_size must be at most the number of training images, {len(labels)}, got {m}. Lower it.")
     if config.batches == "pairs":
-        return PairBatches(labels, m, seed=seed, self_pairs=config.self_pairs)
+        return PairSampler(labels, m, seed=seed, self_pairs=config.self_pairs)
     if config.batches == "triplets":
-        return TripletBatches(labels, m, seed=seed)
+        return TripletSampler(labels, m, seed=seed)
     if config.batches == "mined":
-        return MinedBatches(labels, np.full((len(labels), 1), -1), m, mined=config.mined, seed=seed)
+        return HardNegativeSampler(labels, m, hard_fraction=config.mined, seed=seed)
     if m % config.images:
         raise ValueError(f"batch_size must be a multiple of images, {config.images}, got {m}. Pass {m - m % config.images}.")
     classes = pairable(labels)
@@ -234,7 +234,7 @@ def make_batches(config: TrainConfig, labels: Indices) -> Batches:
             f"batch_size must be at most {classes * config.images}, {config.images} images of each of the {classes} training "
             f"classes that have two, got {m}. Lower it, or pass batches pairs."
         )
-    return BalancedBatches(labels, m // config.images, config.images, seed=seed)
+    return BalancedSampler(labels, m, samples_per_class=config.images, seed=seed)
 
 
 def pairable(labels: Indices) -> int:
@@ -254,7 +254,7 @@ def difficult_neighbours(embeddings: NDArray[np.float32], labels: Indices, count
     k = min(n, count + int(sizes[y[small]].max(initial=0)))  # an image finds itself, too
     for start in range(0, len(small), QUERIES):
         rows = small[start : start + QUERIES]
-        _, near = nearest_neighbours(embeddings, k, embeddings[rows])
+        _, near = nearest_neighbors(embeddings, k, embeddings[rows])
         same = y[near] == y[rows, None]  #                                                                (b, k)
         order = np.argsort(same, axis=1, kind="stable")[:, :count]
         found = np.where(np.take_along_axis(same, order, 1), -1, np.take_along_axis(near, order, 1))
@@ -262,6 +262,6 @@ def difficult_neighbours(embeddings: NDArray[np.float32], labels: Indices, count
     for c in np.flatnonzero(sizes > LARGE):
         rows, others = np.flatnonzero(y == c), np.flatnonzero(y != c)
         if len(others):
-            _, near = nearest_neighbours(embeddings[others], min(count, len(others)), embeddings[rows])
+            _, near = nearest_neighbors(embeddings[others], min(count, len(others)), embeddings[rows])
             table[rows, : near.shape[1]] = others[near]
     return table

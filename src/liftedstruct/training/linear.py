@@ -31,7 +31,7 @@ from liftedstruct.losses import LOSSES
 from liftedstruct.retrieval import first_ranks
 from liftedstruct.runtime.progress import Bar
 from liftedstruct.runtime.threads import torch_threads
-from liftedstruct.samplers import BATCHES, MinedBatches
+from liftedstruct.samplers import SAMPLERS, HardNegativeSampler
 from liftedstruct.training.config import TrainConfig, batches_of
 from liftedstruct.training.heads import HEADS, pca
 from liftedstruct.training.inputs import HELD_OUT, difficult_neighbours, make_batches
@@ -121,7 +121,7 @@ def suited(config: TrainConfig, labels: Indices) -> TrainConfig:
     kind = batches_of(config)
     most = min(config.batch_size or BATCH_SIZE, len(labels))
     if kind != "balanced":
-        unit = BATCHES[kind].unit
+        unit = SAMPLERS[kind].unit
         return replace(config, batches=kind, batch_size=most // unit * unit)
     sizes = np.unique(labels, return_counts=True)[1]
     sizes = sizes[sizes > 1]
@@ -187,8 +187,8 @@ def _descend(start: _Start, labels: Indices, config: TrainConfig, progress: bool
     threads = 1 if config.batch_size * A.numel() < FEW else torch.get_num_threads()
     with torch_threads(threads), Bar(f"fit, rate {config.lr:g}", config.steps * config.batch_size, wanted=progress) as bar:
         for step in range(config.steps):
-            if isinstance(batches, MinedBatches) and step % config.refresh_every == 0:
-                batches.set_difficult(difficult_neighbours((U @ A.T).detach().numpy(), labels, config.difficult))
+            if isinstance(batches, HardNegativeSampler) and step % config.refresh_every == 0:
+                batches.set_hard_negatives(difficult_neighbours((U @ A.T).detach().numpy(), labels, config.difficult))
             rows = torch.from_numpy(batches.batch(step))
             optimizer.param_groups[0]["lr"] = config.lr * rate(
                 config.schedule, step, config.steps, warmup=config.warmup, decays=config.decays, factor=config.decay_factor

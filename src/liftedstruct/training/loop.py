@@ -21,7 +21,7 @@ from liftedstruct.embedder import EMBEDDER, Embedder, TrainedOn, embed_rows
 from liftedstruct.losses import LOSSES
 from liftedstruct.retrieval import recall_at_k
 from liftedstruct.runtime.progress import say
-from liftedstruct.samplers import MinedBatches
+from liftedstruct.samplers import HardNegativeSampler
 from liftedstruct.training.caching import batch_gradient, check_exact
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.heads import FROM_FEATURES, HEADS, narrowed
@@ -285,13 +285,13 @@ class Training:
         return narrow
 
     def _refresh_due(self, step: int) -> bool:
-        return isinstance(self.batches, MinedBatches) and step % self.config.refresh_every == 0
+        return isinstance(self.batches, HardNegativeSampler) and step % self.config.refresh_every == 0
 
     def _refresh(self) -> None:
         """Difficult neighbours as the embedding that is trained has them now."""
-        assert isinstance(self.batches, MinedBatches)
+        assert isinstance(self.batches, HardNegativeSampler)
         embeddings = self._embed(self.train_rows, self.embedder)
-        self.batches.set_difficult(difficult_neighbours(embeddings, self.labels, self.config.difficult))
+        self.batches.set_hard_negatives(difficult_neighbours(embeddings, self.labels, self.config.difficult))
         self.progress.pause(self.step)
 
     def _validate(self) -> None:
@@ -331,8 +331,8 @@ class Training:
         for prefix, copied in ((AVERAGE, self.average), (START, self.beginning)):
             if copied is not None:
                 tensors |= {prefix + name: tensor for name, tensor in copied.state_dict().items()}
-        if isinstance(self.batches, MinedBatches):
-            tensors["difficult"] = torch.from_numpy(self.batches.difficult)
+        if isinstance(self.batches, HardNegativeSampler):
+            tensors["difficult"] = torch.from_numpy(self.batches.hard_negatives)
         trunk = self.embedder.trunk
         best = {"best": self.best, "best_step": self.best_step}
         state = {"step": self.step, **best, "form": trunk.form, "weights": trunk.weights, "scaler": self.scaler.state_dict()}
@@ -343,7 +343,7 @@ class Training:
         for prefix, copied in ((AVERAGE, self.average), (START, self.beginning)):
             if copied is not None:
                 copied.load_state_dict({name: tensors[prefix + name] for name in copied.state_dict()})
-        if isinstance(self.batches, MinedBatches):
-            self.batches.set_difficult(tensors["difficult"].numpy())
+        if isinstance(self.batches, HardNegativeSampler):
+            self.batches.set_hard_negatives(tensors["difficult"].numpy())
         self.scaler.load_state_dict(state["scaler"])
         self.step, self.best, self.best_step = state["step"], state["best"], state["best_step"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from liftedstruct.distances import SortedBatch, full_precision, workspace
-from liftedstruct.losses.microscope import effective_rank
+from liftedstruct.losses.inspection import effective_rank
 from liftedstruct.runtime.checks import as_embeddings
 from liftedstruct.runtime.progress import say, stderr_console
 
@@ -29,7 +29,7 @@ def summarize_batch(loss: str, margin: float, X: Tensor, dX: Tensor, labels: Ten
 
     Of more than 1,024 rows, active pairs and distances are those of 1,024 sampled rows, and ``sampled_rows`` says so. These are
     whole classes, drawn by a fixed seed (the last one may be cut off), and all m rows are their negatives, as in the loss: with
-    fewer, :math:`r_i` would be too small. The numbers are those of :func:`liftedstruct.loss_microscope`, in less memory.
+    fewer, :math:`r_i` would be too small. The numbers are those of :func:`liftedstruct.inspect_batch`, in less memory.
     """
     X = as_embeddings(X).detach()
     m, n = len(X), min(len(X), SAMPLE)
