@@ -187,7 +187,7 @@ def small(table: Table) -> None:
     calls: dict[str, Callable[[], object]] = {
         "recall_at_k": lambda: ls.recall_at_k(X, y),
         "map_at_r": lambda: ls.map_at_r(X, y),
-        "nearest_neighbours": lambda: ls.nearest_neighbours(X, 5),
+        "nearest_neighbors": lambda: ls.nearest_neighbors(X, 5),
         "affinity_propagation": lambda: ls.affinity_propagation(X, n_clusters=18),
         "kmeans": lambda: ls.kmeans(X, 18),
         "nmi": lambda: ls.nmi(y, y),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import liftedstruct as ls
-from liftedstruct.samplers import BalancedBatches
+from liftedstruct.samplers import BalancedSampler
 
 try:
     from lightning import LightningModule, Trainer, seed_everything
@@ -22,9 +22,9 @@ except ModuleNotFoundError:  # the module is an nn.Module all the same, and anyb
 class LiftedModule(LightningModule):  # type: ignore[misc]
     """Training by the lifted structured loss, validation by Recall@1 over **all** images of the validation classes."""
 
-    def __init__(self, network: nn.Module, batches: BalancedBatches, lr: float = 1e-2) -> None:
+    def __init__(self, network: nn.Module, sampler: BalancedSampler, lr: float = 1e-2) -> None:
         super().__init__()
-        self.network, self.batches, self.lr = network, batches, lr
+        self.network, self.sampler, self.lr = network, sampler, lr
         self.loss = ls.LiftedStructLoss(margin=1.0)
         self.seen: list[tuple[Tensor, Tensor]] = []
 
@@ -47,10 +47,10 @@ class LiftedModule(LightningModule):  # type: ignore[misc]
         return torch.optim.AdamW(self.network.parameters(), lr=self.lr)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:  # a loader takes batches ahead: those used count
-        checkpoint["batches"] = self.batches.state_dict(step=self.global_step)
+        checkpoint["sampler"] = self.sampler.state_dict(step=self.global_step)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.batches.load_state_dict(checkpoint["batches"])
+        self.sampler.load_state_dict(checkpoint["sampler"])
 
 
 def make_data() -> tuple[LiftedModule, DataLoader[Any], DataLoader[Any]]:
@@ -60,9 +60,9 @@ def make_data() -> tuple[LiftedModule, DataLoader[Any], DataLoader[Any]]:
     what, how = torch.randn(200, 16)[y] + 0.3 * torch.randn(1600, 16), 3 * torch.randn(1600, 16)
     X = torch.cat((what, how), dim=1) @ torch.linalg.qr(torch.randn(64, 32))[0].T
     train, others = y < 100, y >= 100
-    batches = BalancedBatches(y[train], classes=32, images=4, seed=0)
-    module = LiftedModule(nn.Linear(64, 16), batches)
-    training = DataLoader(TensorDataset(X[train], y[train]), batch_sampler=batches)  # type: ignore[arg-type]  # arrays do
+    sampler = BalancedSampler(y[train], batch_size=128, samples_per_class=4, seed=0)
+    module = LiftedModule(nn.Linear(64, 16), sampler)
+    training = DataLoader(TensorDataset(X[train], y[train]), batch_sampler=sampler)  # type: ignore[arg-type]  # arrays do
     return module, training, DataLoader(TensorDataset(X[others], y[others]), batch_size=256)
 
 

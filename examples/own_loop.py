@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import liftedstruct as ls
-from liftedstruct.samplers import BalancedBatches
+from liftedstruct.samplers import BalancedSampler
 
 
 def main(epochs: int = 100) -> tuple[float, float]:
@@ -21,10 +21,10 @@ def main(epochs: int = 100) -> tuple[float, float]:
 
     network = nn.Linear(64, 16)
     loss = ls.LiftedStructLoss(margin=1.0)
-    batches = BalancedBatches(y[train], classes=32, images=4, seed=0)
+    sampler = BalancedSampler(y[train], batch_size=128, samples_per_class=4, seed=0)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
     for epoch in range(epochs):
-        for rows in batches:
+        for rows in sampler:
             optimizer.zero_grad()
             value = loss(network(X[train][rows]), y[train][rows])
             value.backward()
@@ -34,7 +34,7 @@ def main(epochs: int = 100) -> tuple[float, float]:
 
     with torch.no_grad():
         embeddings = network(X[test])
-    print(ls.loss_microscope(embeddings, y[test]))
+    print(ls.inspect_batch(embeddings, y[test]))
     return ls.precision_at_1(X[test], y[test]), ls.precision_at_1(embeddings, y[test])
 
 

@@ -1,6 +1,10 @@
+import inspect
 import json
+import subprocess
+import sys
 from collections import Counter
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
-from liftedstruct import contrastive_loss, triplet_loss
+from liftedstruct import contrastive_loss, samplers, triplet_loss
 from liftedstruct.samplers import (
-    BATCHES,
-    BalancedBatches,
-    Batches,
-    MinedBatches,
-    PairBatches,
-    TripletBatches,
+    SAMPLERS,
+    BalancedSampler,
+    HardNegativeSampler,
+    PairSampler,
+    Sampler,
+    TripletSampler,
     shuffled,
     triangle,
 )
@@ -26,7 +30,7 @@ Y = np.random.default_rng(0).permutation(Y)
 N = len(Y)
 
 
-def neighbours(h: int = 6) -> np.ndarray:
+def neighbors(h: int = 6) -> np.ndarray:
     """Other-class images by the distance of their numbers."""
     table = np.full((N, h), -1)
     for i in range(N):
@@ -35,33 +39,33 @@ def neighbours(h: int = 6) -> np.ndarray:
     return table
 
 
-def make(name: str, rank: int = 0, world_size: int = 1) -> Batches:
-    if name == "pairs":
-        return PairBatches(Y, 32, seed=5, rank=rank, world_size=world_size)
-    if name == "triplets":
-        return TripletBatches(Y, 24, seed=5, rank=rank, world_size=world_size)
+def make(name: str) -> Sampler:
     if name == "balanced":
-        return BalancedBatches(Y, 8, 3, seed=5, rank=rank, world_size=world_size)
-    return MinedBatches(Y, neighbours(), 32, seed=5, rank=rank, world_size=world_size)
+        return BalancedSampler(Y, 24, samples_per_class=3, seed=5)
+    if name != "hard_negatives":
+        return SAMPLERS[name](Y, 32, seed=5)
+    sampler = HardNegativeSampler(Y, 32, seed=5)
+    sampler.set_hard_negatives(neighbors())
+    return sampler
 
 
-def listed(sampler: Batches) -> list[list[int]]:
+def listed(sampler: Sampler) -> list[list[int]]:
     """The batches of an epoch."""
     return [batch.tolist() for batch in sampler]
 
 
 class Numbers(Dataset[int]):
-    """A data set whose images are their own indices."""
+    """A dataset whose images are their own indices."""
 
     def __getitem__(self, i: int) -> int:
         return i
 
 
 def test_every_kind_is_made_here() -> None:
-    assert {name: type(make(name)) for name in BATCHES} == BATCHES
+    assert {name: type(make(name)) for name in SAMPLERS} == SAMPLERS
 
 
-@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("name", SAMPLERS)
 class TestEverySampler:
     def test_same_seed_same_batches(self, name: str) -> None:
         first, second = make(name), make(name)
@@ -127,30 +131,62 @@ class TestEverySampler:
 
     def test_state_of_other_batches_is_refused(self, name: str) -> None:
         state = make(name).state_dict()
-        for key, value in (("seed", 6), ("batch_size", 8), ("batches", "OtherBatches"), ("labels", "3 images")):
+        for key, value in (("seed", 6), ("batch_size", 8), ("sampler", "OtherSampler"), ("labels", "3 images")):
             with pytest.raises(ValueError, match=f"must be of the same batches: {key} is {value!r} there"):
                 make(name).load_state_dict({**state, key: value})
 
-    def test_ranks_together_see_the_batches_of_one_process(self, name: str) -> None:
-        whole, parts = make(name), [make(name, rank=rank, world_size=2) for rank in range(2)]
-        for _ in range(2):
-            for first, second, both in zip(*parts, whole, strict=True):
-                np.testing.assert_array_equal(np.concatenate((first, second)), both)
-        alone = make(name)
-        alone.load_state_dict(parts[1].state_dict(step=5))  # a run may resume with another number of ranks
-        np.testing.assert_array_equal(next(iter(alone)), whole.batch(5))
+    def test_settings_are_keywords_with_a_line_of_help(self, name: str) -> None:
+        """What a command line makes of it: each setting has a type, a default and a line in the docstring."""
+        parameters = list(inspect.signature(SAMPLERS[name]).parameters.values())
+        assert [each.name for each in parameters[:2]] == ["labels", "batch_size"]
+        for each in parameters[2:]:
+            assert each.kind is each.KEYWORD_ONLY
+        for each in parameters[1:]:
+            assert each.default is not each.empty
+            assert each.annotation in (int, float, bool)
+            assert f"        {each.name}: " in (SAMPLERS[name].__doc__ or "")
 
-    def test_bad_ranks(self, name: str) -> None:
-        with pytest.raises(ValueError, match="rank must be less than world_size, got rank 2 of 2"):
-            make(name, rank=2, world_size=2)
-        with pytest.raises(ValueError, match="batch_size must be a multiple of"):
-            make(name, rank=0, world_size=5)
+    def test_batch_size_is_an_upper_bound(self, name: str) -> None:
+        for wanted in (12, 13, 25, 50, 10_000):
+            sampler = SAMPLERS[name](Y, wanted)
+            assert len(sampler.batch(0)) == sampler.batch_size <= min(wanted, N)
+            assert sampler.batch_size > min(wanted, N) - 4 or name == "balanced"
+        least = {"balanced": 8, "hard_negatives": 4, "pairs": 4, "triplets": 3}[name]
+        assert SAMPLERS[name](Y, least).batch_size == least
+        with pytest.raises(ValueError, match="batch"):
+            SAMPLERS[name](Y, least - 1)
+
+    def test_arrays_can_be_saved_without_knowing_the_sampler(self, name: str) -> None:
+        sampler, other = make(name), SAMPLERS[name](Y, make(name).batch_size, seed=5)
+        other.load_arrays(sampler.arrays())
+        assert other.batch(3).tolist() == SAMPLERS[name].batch(other, 3).tolist()
+        if name != "balanced":
+            assert other.batch(3).tolist() == sampler.batch(3).tolist()
+
+    def test_only_hard_negatives_are_refreshed(self, name: str) -> None:
+        sampler = make(name)
+        assert (sampler.refresh_every is not None) == (name == "hard_negatives")
+        before = sampler.batch(0).tolist()
+        sampler.refresh(np.random.default_rng(0).normal(size=(N, 3)))
+        assert (sampler.batch(0).tolist() == before) == (name != "hard_negatives")
+
+    def test_bad_labels(self, name: str) -> None:
+        with pytest.raises(ValueError, match="at least two classes, got one class"):
+            SAMPLERS[name]([1, 1, 1], 12)
+        with pytest.raises(ValueError, match="a class with at least two images, got 3 classes of one image each"):
+            SAMPLERS[name]([1, 2, 3], 12)
+        with pytest.raises(ValueError, match=r"labels must have shape \(n,\) with n >= 1, got \(0,\)"):
+            SAMPLERS[name]([], 12)
+        with pytest.raises(ValueError, match="labels must be integers or strings, got float64"):
+            SAMPLERS[name](np.ones(4), 12)
+        with pytest.raises(ValueError, match="seed must be a whole number"):
+            SAMPLERS[name](Y, 12, seed=-1)
 
 
 class TestPairs:
     def test_an_epoch_is_every_positive_pair_once(self) -> None:
         for self_pairs in (False, True):
-            sampler = PairBatches(Y, 20, seed=3, self_pairs=self_pairs)
+            sampler = PairSampler(Y, 20, seed=3, self_pairs=self_pairs)
             expected = {(i, j) for i in range(N) for j in range(i if self_pairs else i + 1, N) if Y[i] == Y[j]}
             stream = np.concatenate([sampler.batch(t).reshape(-1, 2, 2)[:, 0] for t in range(2 * sampler.steps_per_epoch)])
             for epoch in range(2):
@@ -160,8 +196,8 @@ class TestPairs:
 
     def test_beside_each_positive_pair_stands_a_negative_one_all_equally_likely(self) -> None:
         labels = [0, 0, 0, 1, 1, 2]
-        sampler = PairBatches(labels, 128)
-        draws = np.concatenate([sampler.batch(t).reshape(-1, 2, 2)[:, 1] for t in range(700)])
+        sampler = PairSampler(labels, 128)
+        draws = np.concatenate([sampler.batch(t).reshape(-1, 2, 2)[:, 1] for t in range(10_000)])
         counts = Counter(map(tuple, draws.tolist()))
         negatives = {(i, j) for i in range(6) for j in range(6) if labels[i] != labels[j]}
         assert set(counts) == negatives
@@ -169,15 +205,15 @@ class TestPairs:
         assert all(abs(count - expected) < 5 * expected**0.5 for count in counts.values())
 
     def test_layout_is_the_contrastive_loss_s(self) -> None:
-        rows = PairBatches(Y, 16).batch(0)
+        rows = PairSampler(Y, 16).batch(0)
         same = Y[rows].reshape(-1, 2)
         assert (same[0::2, 0] == same[0::2, 1]).all()
         assert (same[1::2, 0] != same[1::2, 1]).all()
-        assert contrastive_loss(torch.zeros(16, 2), Y[rows]) == 0.25
+        assert contrastive_loss(torch.zeros(16, 2), Y[rows], pairs="rows") == 0.25
 
     def test_hundreds_of_millions_of_pairs_need_no_list(self) -> None:
         labels = np.repeat(np.arange(50), 5000)
-        sampler = PairBatches(labels)
+        sampler = PairSampler(labels)
         assert sampler.n_pairs == 50 * 5000 * 4999 // 2
         rows = sampler.batch(sampler.steps_per_epoch - 1).reshape(-1, 2, 2)[:, 0]
         assert (labels[rows[:, 0]] == labels[rows[:, 1]]).all()
@@ -194,22 +230,13 @@ class TestPairs:
             assert a.tolist() == [b - 1, 0, 1, b]
             assert found.tolist() == [b - 1, b, b, b]
 
-    def test_bad_input(self) -> None:
-        with pytest.raises(ValueError, match=r"batch_size must be a multiple of 4 .*, got 30\. Pass 32\."):
-            PairBatches(Y, 30)
-        with pytest.raises(ValueError, match="at least two classes, got one class"):
-            PairBatches([1, 1, 1], 4)
-        with pytest.raises(ValueError, match="a class with at least two images, got 3 classes of one image each"):
-            PairBatches([1, 2, 3], 4)
-        with pytest.raises(ValueError, match=r"labels must have shape \(n,\) with n >= 1, got \(0,\)"):
-            PairBatches([], 4)
-        with pytest.raises(ValueError, match="labels must be integers or strings, got float64"):
-            PairBatches(np.ones(4), 4)
+    def test_self_pairs_need_no_class_of_two(self) -> None:
+        assert PairSampler([1, 2, 3], 4, self_pairs=True).n_pairs == 3
 
 
 class TestTriplets:
     def test_layout_and_epoch(self) -> None:
-        sampler = TripletBatches(Y, 24, seed=1)
+        sampler = TripletSampler(Y, 24, seed=1)
         stream = np.concatenate([sampler.batch(t) for t in range(2 * sampler.steps_per_epoch)]).reshape(-1, 3)
         a, p, n = stream.T
         assert (Y[a] == Y[p]).all()
@@ -219,12 +246,12 @@ class TestTriplets:
         anchors = np.flatnonzero(sizes[Y] > 1)
         assert sorted(a[: len(anchors)]) == anchors.tolist()
         assert sorted(a[len(anchors) : 2 * len(anchors)]) == anchors.tolist()
-        assert triplet_loss(torch.zeros(24, 2), Y[sampler.batch(0)]) == 0.5
+        assert triplet_loss(torch.zeros(24, 2), Y[sampler.batch(0)], triplets="rows") == 0.5
 
     def test_mates_and_negatives_are_equally_likely(self) -> None:
         labels = np.array([0, 1, 1, 0, 1, 0, 1, 2])
-        sampler = TripletBatches(labels, 21)
-        stream = np.concatenate([sampler.batch(t) for t in range(2000)]).reshape(-1, 3)
+        sampler = TripletSampler(labels, 21)
+        stream = np.concatenate([sampler.batch(t) for t in range(7000)]).reshape(-1, 3)
         mine = stream[stream[:, 0] == 4]
         for column, expected in ((1, {1, 2, 6}), (2, {0, 3, 5, 7})):
             counts = Counter(mine[:, column].tolist())
@@ -232,17 +259,12 @@ class TestTriplets:
             share = len(mine) / len(expected)
             assert all(abs(count - share) < 5 * share**0.5 for count in counts.values())
 
-    def test_bad_input(self) -> None:
-        with pytest.raises(ValueError, match=r"multiple of 3 .*, got 128\. Pass 129\."):
-            TripletBatches(Y, 128)
-        with pytest.raises(ValueError, match="at least two classes"):
-            TripletBatches([1, 1, 1], 3)
-
 
 class TestBalanced:
     def test_classes_times_images(self) -> None:
-        sampler = BalancedBatches(Y, 8, 3, seed=1)
+        sampler = BalancedSampler(Y, 24, samples_per_class=3, seed=1)
         sizes = np.bincount(Y)
+        assert (sampler.classes_per_batch, sampler.samples_per_class) == (8, 3)
         assert sampler.single_image_classes == (sizes == 1).sum()
         for epoch in range(3):
             seen: list[int] = []
@@ -256,21 +278,42 @@ class TestBalanced:
                 seen += Y[rows[:, 0]].tolist()
             assert len(set(seen)) == len(seen)
 
+    @pytest.mark.parametrize(
+        ("sizes", "batch_size", "samples", "expected"),
+        [
+            ([4] * 100, 64, 4, (16, 4)),
+            ([4] * 100, 66, 4, (16, 4)),
+            ([4] * 9 + [3], 64, 4, (9, 4)),  # 40 would be more than there are
+            ([20] * 5, 64, 4, (5, 12)),  # few classes: more of each
+            ([6] * 5 + [1] * 9, 64, 4, (5, 6)),  # but no more than a class has
+            ([2] * 5, 64, 4, (2, 4)),
+            ([2] * 2, 64, 4, (2, 4)),
+            ([50, 50, 1], 9, 4, (2, 4)),
+        ],
+    )
+    def test_what_fits(self, sizes: list[int], batch_size: int, samples: int, expected: tuple[int, int]) -> None:
+        sampler = BalancedSampler(np.repeat(np.arange(len(sizes)), sizes), batch_size, samples_per_class=samples)
+        assert (sampler.classes_per_batch, sampler.samples_per_class) == expected
+        assert sampler.batch_size == expected[0] * expected[1] == len(sampler.batch(0))
+
     def test_bad_input(self) -> None:
-        with pytest.raises(ValueError, match=r"classes must be at most .* 2 here, got 3\. Pass classes=2"):
-            BalancedBatches([0, 0, 1, 1, 2], 3, 2)
-        with pytest.raises(ValueError, match="images must be a whole number >= 2, got 1"):
-            BalancedBatches(Y, 2, 1)
+        with pytest.raises(ValueError, match="room for two classes of samples_per_class=4 images, got 7"):
+            BalancedSampler(Y, 7)
+        with pytest.raises(ValueError, match="two classes with two images or more, got one"):
+            BalancedSampler([0, 0, 1], 8)
+        with pytest.raises(ValueError, match="samples_per_class must be a whole number >= 2, got 1"):
+            BalancedSampler(Y, 8, samples_per_class=1)
 
 
-class TestMined:
-    def test_pairs_then_the_difficult_of_each_side(self) -> None:
-        table = neighbours()
-        sampler = MinedBatches(Y, table, 16, mined=0.5, seed=1)
+class TestHardNegatives:
+    def test_pairs_then_the_hard_negatives_of_each_side(self) -> None:
+        table = neighbors()
+        sampler = HardNegativeSampler(Y, 16, hard_fraction=0.5, seed=1)
+        sampler.set_hard_negatives(table)
         for t in range(50):
             rows = sampler.batch(t)
             assert len(set(rows.tolist())) == 16
-            pairs, mined = rows[:8].reshape(4, 2), rows[8:]
+            pairs, hard = rows[:8].reshape(4, 2), rows[8:]
             assert (Y[pairs[:, 0]] == Y[pairs[:, 1]]).all()
             expected: list[int] = []
             for rank in range(table.shape[1]):
@@ -278,57 +321,85 @@ class TestMined:
                     k = int(table[side, rank])
                     if k >= 0 and k not in expected and k not in rows[:8]:
                         expected.append(k)
-            assert mined.tolist() == expected[:8]
+            assert hard.tolist() == expected[:8]
 
-    def test_the_share_is_a_setting(self) -> None:
-        for mined, pairs in ((0.0, 16), (0.25, 12), (0.5, 8), (0.9, 1)):
-            sampler = MinedBatches(Y, neighbours(), 32, mined=mined)
+    @pytest.mark.parametrize("large", [0, 5, 100])
+    @pytest.mark.parametrize("n_hard", [1, 4, 80])
+    def test_refresh_finds_the_nearest_of_other_classes(self, large: int, n_hard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(samplers, "LARGE", large)
+        monkeypatch.setattr(samplers, "QUERIES", 5)
+        X = np.random.default_rng(0).normal(size=(N, 2)).astype(np.float32)
+        X[: N // 2] = X[N // 2 : 2 * (N // 2)]  # ties
+        sampler = HardNegativeSampler(Y, 12, n_hard=n_hard)
+        for embeddings in (X, torch.from_numpy(X).requires_grad_()):
+            sampler.refresh(embeddings)
+            for i, found in enumerate(sampler.hard_negatives.tolist()):
+                others = sorted((float(((X[i].astype(float) - X[j]) ** 2).sum()), j) for j in range(N) if Y[j] != Y[i])
+                near = [j for _, j in others[:n_hard]]
+                assert found == near + [-1] * (n_hard - len(near))
+        with pytest.raises(ValueError, match=f"those of the {N} images of the labels, got 3 rows"):
+            sampler.refresh(X[:3])
+
+    @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
+    def test_refresh_of_a_large_class_takes_little_memory(self) -> None:
+        code = """
+import re
+from pathlib import Path
+import numpy as np
+from liftedstruct.samplers import HardNegativeSampler
+def status(field): return 1024 * int(re.search(field + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+y = np.minimum(np.arange(6000), 3000)  # 3,000 classes of one image, and one of 3,000
+X = np.random.default_rng(0).normal(size=(6000, 8)).astype(np.float32)
+HardNegativeSampler(y[2500:3500]).refresh(X[2500:3500])
+before = status("VmRSS")
+HardNegativeSampler(y).refresh(X)
+print(status("VmHWM") - before)
+"""
+        extra = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
+        assert extra < 6000 * 3000 * 8 / 2  # half of the indices of as many neighbors as the class has images
+
+    def test_the_fraction_is_a_setting(self) -> None:
+        for fraction, pairs in ((0.0, 16), (0.25, 12), (0.5, 8), (0.9, 1)):
+            sampler = HardNegativeSampler(Y, 32, hard_fraction=fraction)
             assert sampler.n_batch_pairs == pairs
             rows = sampler.batch(0)[: 2 * pairs].reshape(-1, 2)
             assert (Y[rows[:, 0]] == Y[rows[:, 1]]).all()
 
-    def test_neighbours_can_be_replaced_and_may_run_out(self) -> None:
-        sampler = MinedBatches(Y, neighbours(1), 32)
-        before = sampler.batch(0)
-        sampler.set_difficult(np.full((N, 2), -1))
-        after = sampler.batch(0)
-        np.testing.assert_array_equal(before[:16], after[:16])
-        assert not np.array_equal(before, after)
-        assert len(set(after.tolist())) == 32
+    def test_hard_negatives_may_run_out(self) -> None:
+        sampler = HardNegativeSampler(Y, 32)
+        without = sampler.batch(0)
+        sampler.set_hard_negatives(neighbors(1))
+        few = sampler.batch(0)
+        np.testing.assert_array_equal(few[:16], without[:16])
+        assert not np.array_equal(few, without)
+        assert len(set(few.tolist())) == len(set(without.tolist())) == 32
 
     def test_few_pairs_are_no_reason_to_stop(self) -> None:
         labels = [0, 0, 0, 1, 2, 3, 4, 5]
-        rows = MinedBatches(labels, np.full((8, 1), -1), 8, mined=0.0).batch(0)
+        rows = HardNegativeSampler(labels, 8, hard_fraction=0.0).batch(0)
         assert sorted(rows.tolist()) == list(range(8))
 
     def test_bad_input(self) -> None:
-        table = neighbours()
-        with pytest.raises(
-            ValueError, match=rf"difficult must be an integer array of shape \({N}, h\), got int64 of shape \(3, 6\)"
-        ):
-            MinedBatches(Y, table[:3], 32)
+        table = neighbors()
+        sampler = HardNegativeSampler(Y, 32)
+        with pytest.raises(ValueError, match=rf"integer array of shape \({N}, h\), got int64 of shape \(3, 6\)"):
+            sampler.set_hard_negatives(table[:3])
         with pytest.raises(ValueError, match="got float64 of shape"):
-            MinedBatches(Y, table.astype(float), 32)
+            sampler.set_hard_negatives(table.astype(float))
         wrong = table.copy()
-        wrong[7, 2] = 7
-        with pytest.raises(ValueError, match=r"must hold images of other classes .* in row 7\. Leave out"):
-            MinedBatches(Y, wrong, 32)
-        wrong[7, 2] = N
-        with pytest.raises(ValueError, match="in row 7"):
-            MinedBatches(Y, wrong, 32)
-        with pytest.raises(ValueError, match=f"at most the number of images, {N} here, got {N + 1}"):
-            MinedBatches(Y, table, N + 1)
-        for mined in (1.0, -0.1, 1.5, "0.5"):
-            with pytest.raises(
-                ValueError, match="mined must be a number from 0 to 1 that leaves room for a pair in a batch of 32"
-            ):
-                MinedBatches(Y, table, 32, mined=mined)  # type: ignore[arg-type]
+        for image in (7, N, -2):
+            wrong[7, 2] = image
+            with pytest.raises(ValueError, match="in row 7"):
+                sampler.set_hard_negatives(wrong)
+        for fraction in (1.0, -0.1, 1.5, "0.5"):
+            with pytest.raises(ValueError, match="hard_fraction must be a number from 0 to 1"):
+                HardNegativeSampler(Y, 32, hard_fraction=fraction)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("m", [2, 3, 7, 31])
     def test_odd_batches(self, m: int) -> None:
-        for mined in (0.0, 0.3):
-            if int(m * (1 - mined)) >= 2:
-                assert len(set(MinedBatches(Y, neighbours(), m, mined=mined).batch(0).tolist())) == m
+        for fraction in (0.0, 0.3):
+            if int(m * (1 - fraction)) >= 2:
+                assert len(set(HardNegativeSampler(Y, m, hard_fraction=fraction).batch(0).tolist())) == m
 
 
 @given(st.integers(1, 20_000), st.integers(0, 2**32), st.integers(0, 1000))

@@ -6,7 +6,7 @@ r"""A map of the embeddings: t-SNE, which keeps neighbours together and says lit
 :math:`p_{ij}` is large for neighbours in the embedding, :math:`q_{ij}` for neighbours in the plane. openTSNE minimises it:
 by Barnes-Hut trees as in the paper, or, where there are many points, by interpolation on a grid, which takes time in
 proportion to their number. Two things are ours. The neighbours that :math:`p_{ij}` is made of are exact, from
-:func:`liftedstruct.retrieval.nearest_neighbours`. And the start is the plane of the first two principal components with a
+:func:`liftedstruct.retrieval.nearest_neighbors`. And the start is the plane of the first two principal components with a
 little noise, so that what is far apart begins far apart.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from liftedstruct.retrieval import nearest_neighbours
+from liftedstruct.retrieval import nearest_neighbors
 from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, as_number, check_count, check_finite
 from liftedstruct.runtime.extras import require
 from liftedstruct.runtime.progress import Bar, say
@@ -67,7 +67,7 @@ def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0,
     threads = torch.get_num_threads() if n > ALONE else 1  # the positions are the same
     if progress:
         say(f"t-SNE: neighbours of {n:,} images")
-    distances, indices = nearest_neighbours(X.numpy() / size, min(n - 1, int(3 * perplexity)))  #     2 x (n, k)
+    distances, indices = nearest_neighbors(X.numpy() / size, min(n - 1, int(3 * perplexity)))  #     2 x (n, k)
     nearest = library.nearest_neighbors.PrecomputedNeighbors(indices, distances)
     P = library.affinity.PerplexityBasedNN(perplexity=perplexity, n_jobs=threads, knn_index=nearest)
     with Bar("t-SNE", EARLY + LATE, wanted=progress, unit="iterations") as bar:

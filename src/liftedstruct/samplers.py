@@ -1,17 +1,16 @@
 """Index batches for each loss: which images meet in a batch.
 
 A sampler needs the labels and a seed, and nothing else: batch number t is a function of the two (``sampler.batch(t)``), so
-the state of a sampler is one number, a run goes on exactly where it stopped, and the ranks of a distributed run agree without
-talking to each other. The lifted losses compare all images of a batch, so ranks have to gather their embeddings before the
-loss.
+the state of a sampler is one number and a run resumes exactly where it stopped. The batch size is an upper bound: a sampler
+takes the largest batch below it that the data can fill (``sampler.batch_size``).
 
 To iterate over a sampler is one epoch, ``steps_per_epoch`` batches; the next iteration is the next epoch. An endless stream is
-``itertools.chain.from_iterable(itertools.repeat(sampler))``.
+``itertools.chain.from_iterable(itertools.repeat(sampler))``. In a DataLoader it is the ``batch_sampler``.
 
 >>> labels = ["cup", "cup", "lamp", "lamp", "sofa", "sofa"]
->>> batches = BalancedBatches(labels, classes=2, images=2, seed=0)
+>>> sampler = BalancedSampler(labels, batch_size=4, samples_per_class=2, seed=0)
 >>> for epoch in range(2):
-...     for batch in batches:
+...     for batch in sampler:
 ...         print([labels[i] for i in batch])
 ['sofa', 'sofa', 'cup', 'cup']
 ['sofa', 'sofa', 'cup', 'cup']
@@ -25,50 +24,53 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from liftedstruct.runtime.checks import LabelsLike, as_classes, as_number, check_count
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_classes, as_embeddings, as_number, check_count
 
-__all__ = ["BATCHES", "BalancedBatches", "Batches", "MinedBatches", "PairBatches", "TripletBatches"]
+__all__ = ["SAMPLERS", "BalancedSampler", "HardNegativeSampler", "PairSampler", "Sampler", "TripletSampler"]
 
 Indices = NDArray[np.int64]
 
+LARGE = 256  # images of a class, above which hard negatives are searched among the other classes only
+QUERIES = 1 << 13  # images whose hard negatives are searched at once
 
-class Batches(ABC):
-    """What all samplers share: the images sorted by class, the epochs, the state, and the split over ranks.
+
+class Sampler(ABC):
+    """What all samplers share: the images sorted by class, the epochs and the state.
 
     Batch t is number t % steps_per_epoch of epoch t // steps_per_epoch. A loader with workers takes batches before they are
     used, so what an iteration has yielded is not part of the state: the epoch moves when an iteration begins.
     """
 
-    unit: int  # rows that belong together and stay on one rank
+    unit: int = 1  # rows that belong together
+    layout: str | None = None  # "pairs" or "triplets" if rows 2t.. or 3t.. belong together, as some losses need
+    refresh_every: int | None = None  # steps between two calls of refresh(); None if it is not needed
+    batch_size: int
     steps_per_epoch: int
     step: int  # number of the batch that the next iteration begins with
 
-    def __init__(self, labels: LabelsLike, batch_size: int, seed: int, rank: int, world_size: int) -> None:
+    def __init__(self, labels: LabelsLike, batch_size: int, seed: int, *, positives: bool = True) -> None:
         y, names = as_classes(labels)
         if y.ndim != 1 or not len(y):
             raise ValueError(f"labels must have shape (n,) with n >= 1, got {y.shape}. Pass one label per image.")
-        self.labels, self.batch_size, self.seed = y, check_count("batch_size", batch_size), check_count("seed", seed, 0)
-        self.rank, self.world_size, self.step = check_count("rank", rank, 0), check_count("world_size", world_size), 0
-        if rank >= world_size:
-            raise ValueError(f"rank must be less than world_size, got rank {rank} of {world_size}. Ranks count from 0.")
-        if batch_size % (self.unit * world_size):
-            raise ValueError(
-                f"batch_size must be a multiple of {self.unit * world_size} ({self.unit} rows belong together, on {world_size} "
-                f"ranks), got {batch_size}. Pass {-(-batch_size // (self.unit * world_size)) * self.unit * world_size}."
-            )
+        if len(names) < 2:
+            raise ValueError("a batch needs images of at least two classes, got one class. Add images of another class.")
         self.sizes = np.bincount(y, minlength=len(names))  # images of each class                     (C,)
-        self.starts = np.cumsum(self.sizes) - self.sizes  # where it starts in ``members``            (C,)
+        if positives and self.sizes.max() < 2:
+            raise ValueError(
+                f"a batch needs a class with at least two images, got {len(names)} classes of one image each. "
+                "Label images of one thing alike."
+            )
+        m = min(check_count("batch_size", batch_size, self.unit), len(y))
+        self.batch_size = max(self.unit, m // self.unit * self.unit)
+        self.labels, self.seed, self.step = y, check_count("seed", seed, 0), 0
+        self.starts = np.cumsum(self.sizes) - self.sizes  # where a class starts in ``members``       (C,)
         self.members = np.argsort(y, kind="stable")  # images sorted by class ...                     (n,)
         self.position = np.argsort(self.members)  # ... and where each image is among them            (n,)
         self.single_image_classes = int((self.sizes == 1).sum())  # these can only be negatives
 
     @abstractmethod
-    def _whole_batch(self, step: int) -> Indices:
-        """Batch number ``step``, all ranks together."""
-
     def batch(self, step: int) -> Indices:
-        """This rank's part of batch number ``step``; the parts in order of rank are the batch of a single process."""
-        return np.split(self._whole_batch(step), self.world_size)[self.rank]
+        """Batch number ``step``: the indices of its images.                                              (batch_size,)"""
 
     def __len__(self) -> int:
         return self.steps_per_epoch
@@ -96,7 +98,7 @@ class Batches(ABC):
         return {"step": self.step if step is None else check_count("step", step, 0), **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume where ``state`` was taken, on any number of ranks: the next iteration yields what is left of that epoch."""
+        """Resume where ``state`` was taken: the next iteration yields what is left of that epoch."""
         for key, value in self._identity().items():
             if state.get(key) != value:
                 raise ValueError(
@@ -105,9 +107,19 @@ class Batches(ABC):
                 )
         self.step = check_count("step", state.get("step", -1), 0)
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays to save beside :meth:`state_dict`, by name."""
+        return {}
+
+    def load_arrays(self, arrays: dict[str, NDArray[Any]]) -> None:  # noqa: B027
+        """Restore what :meth:`arrays` returned."""
+
+    def refresh(self, embeddings: EmbeddingsLike) -> None:  # noqa: B027
+        """Adapt to the present embeddings of all images, (n, d); to be called every ``refresh_every`` steps."""
+
     def _identity(self) -> dict[str, Any]:
         return {
-            "batches": type(self).__name__,
+            "sampler": type(self).__name__,
             "seed": self.seed,
             "batch_size": self.batch_size,
             "labels": f"{len(self.labels)} images, crc32 {crc32(self.labels.tobytes()):08x}",
@@ -115,17 +127,6 @@ class Batches(ABC):
 
     def _rng(self, step: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, step, 1])  # 1: not the stream of any permutation
-
-    def _need_positives(self) -> None:
-        if self.sizes.max() < 2:
-            raise ValueError(
-                f"a batch needs a class with at least two images, got {len(self.sizes)} classes of one image each. "
-                "Label images of one thing alike."
-            )
-
-    def _need_negatives(self) -> None:
-        if len(self.sizes) < 2:
-            raise ValueError("a batch needs images of at least two classes, got one class. Add images of another class.")
 
     def _other_class(self, images: Indices, t: Indices) -> Indices:
         """For each image the t-th of those of other classes."""
@@ -137,7 +138,7 @@ class Batches(ABC):
         start, size = self.starts[self.labels[images]], self.sizes[self.labels[images]]
         return self.members[start + (self.position[images] - start + rng.integers(1, size)) % size]
 
-    def _others(self, images: Indices) -> Indices:
+    def _n_negatives(self, images: Indices) -> Indices:
         """How many images of other classes each image has."""
         return len(self.labels) - self.sizes[self.labels[images]]
 
@@ -147,54 +148,42 @@ class Batches(ABC):
         return np.concatenate([shuffled(at[epoch == e], n, (self.seed, int(e))) for e in np.unique(epoch)])
 
 
-class PairBatches(Batches):
+class PairSampler(Sampler):
     """Pairs in rows 2t and 2t + 1, positive and negative in turn: the paper's batches, for the contrastive and lifted losses.
 
-    Every positive pair of the data set comes once in an epoch, in random order (an epoch need not end where a batch ends);
+    Every positive pair of the dataset comes once in an epoch, in random order (an epoch need not end where a batch ends);
     beside each stands a negative pair drawn at random from all of them.
 
     Args:
         labels: (n,), integers of any size or strings.
-        batch_size: m, a multiple of 4; the paper's 128 is 32 positive and 32 negative pairs.
-        seed: every draw descends from it.
+        batch_size: m, rounded down to a multiple of 4; the paper's 128 is 32 positive and 32 negative pairs.
         self_pairs: count (x, x) as a positive pair, as the authors' released code does.
-        rank, world_size: yield this rank's part of each batch.
+        seed: seed of every draw.
 
     """
 
     unit = 4
+    layout = "pairs"
 
-    def __init__(
-        self,
-        labels: LabelsLike,
-        batch_size: int = 128,
-        *,
-        seed: int = 0,
-        self_pairs: bool = False,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
-        super().__init__(labels, batch_size, seed, rank, world_size)
-        self._need_negatives()
-        if not self_pairs:
-            self._need_positives()
+    def __init__(self, labels: LabelsLike, batch_size: int = 128, *, self_pairs: bool = False, seed: int = 0) -> None:
+        super().__init__(labels, batch_size, seed, positives=not self_pairs)
         self.self_pairs = self_pairs
         n = self.sizes.astype(np.int64)
         self._pairs_before = np.concatenate(([0], np.cumsum(n * (n + 1) // 2 if self_pairs else n * (n - 1) // 2)))
         self.n_pairs = int(self._pairs_before[-1])
-        self._negatives_up_to = np.cumsum(self._others(np.arange(len(self.labels))))  # ordered negative pairs (i, .) so far
-        self.steps_per_epoch = -(-self.n_pairs // (batch_size // 4))
+        self._negatives_up_to = np.cumsum(self._n_negatives(np.arange(len(self.labels))))  # ordered pairs (i, .) so far
+        self.steps_per_epoch = -(-self.n_pairs // (self.batch_size // 4))
 
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), "self_pairs": self.self_pairs}
 
-    def _whole_batch(self, step: int) -> Indices:
+    def batch(self, step: int) -> Indices:
         half = self.batch_size // 4
         batch = np.empty((half, 2, 2), dtype=np.int64)
         batch[:, 0] = self._positive_pairs(self._stream(step * half, (step + 1) * half, self.n_pairs))
         u = self._rng(step).integers(self._negatives_up_to[-1], size=half)  # one number for each ordered negative pair
         batch[:, 1, 0] = i = np.searchsorted(self._negatives_up_to, u, side="right")
-        batch[:, 1, 1] = self._other_class(i, u - self._negatives_up_to[i] + self._others(i))
+        batch[:, 1, 1] = self._other_class(i, u - self._negatives_up_to[i] + self._n_negatives(i))
         return batch.reshape(-1)
 
     def _positive_pairs(self, q: Indices) -> Indices:
@@ -205,7 +194,7 @@ class PairBatches(Batches):
         return members
 
 
-class TripletBatches(Batches):
+class TripletSampler(Sampler):
     """Anchor, positive and negative in rows 3t, 3t + 1, 3t + 2, for the triplet loss.
 
     Every image that has another of its class is an anchor once in an epoch, in random order; positive and negative are drawn
@@ -213,148 +202,187 @@ class TripletBatches(Batches):
 
     Args:
         labels: (n,), integers of any size or strings.
-        batch_size: m, a multiple of 3; the paper uses 120.
-        seed: every draw descends from it.
-        rank, world_size: yield this rank's part of each batch.
+        batch_size: m, rounded down to a multiple of 3; the paper uses 120.
+        seed: seed of every draw.
 
     """
 
     unit = 3
+    layout = "triplets"
 
-    def __init__(self, labels: LabelsLike, batch_size: int = 120, *, seed: int = 0, rank: int = 0, world_size: int = 1) -> None:
-        super().__init__(labels, batch_size, seed, rank, world_size)
-        self._need_negatives()
-        self._need_positives()
+    def __init__(self, labels: LabelsLike, batch_size: int = 120, *, seed: int = 0) -> None:
+        super().__init__(labels, batch_size, seed)
         self._anchors = np.flatnonzero(self.sizes[self.labels] > 1)
-        self.steps_per_epoch = -(-len(self._anchors) // (batch_size // 3))
+        self.steps_per_epoch = -(-len(self._anchors) // (self.batch_size // 3))
 
-    def _whole_batch(self, step: int) -> Indices:
+    def batch(self, step: int) -> Indices:
         third = self.batch_size // 3
         anchors = self._anchors[self._stream(step * third, (step + 1) * third, len(self._anchors))]
         rng = self._rng(step)
-        negatives = self._other_class(anchors, rng.integers(self._others(anchors)))
+        negatives = self._other_class(anchors, rng.integers(self._n_negatives(anchors)))
         return np.stack((anchors, self._same_class(anchors, rng), negatives), axis=1).reshape(-1)
 
 
-class BalancedBatches(Batches):
-    """So many classes, so many images of each, class by class.
+class BalancedSampler(Sampler):
+    """A number of classes, and as many images of each, class by class.
 
     In an epoch each class comes at most once, in random order; the classes left over at its end have to wait for the next.
-    Classes of one image are left out. A class with fewer images than asked for repeats some, as few times as possible.
+    Classes of one image are left out. A class with fewer images than asked for repeats some, as few times as possible. Where
+    there are too few classes for the batch, each gives more images, but no more than the mean size of a class.
 
     Args:
         labels: (n,), integers of any size or strings.
-        classes: classes in a batch.
-        images: images of each class, at least 2.
-        seed: every draw descends from it.
-        rank, world_size: yield this rank's part of each batch.
+        batch_size: m, rounded down to classes times images per class.
+        samples_per_class: images of each class in a batch, at least 2.
+        seed: seed of every draw.
 
     """
 
-    def __init__(
-        self, labels: LabelsLike, classes: int = 64, images: int = 2, *, seed: int = 0, rank: int = 0, world_size: int = 1
-    ) -> None:
-        self.unit = self.images = check_count("images", images, 2)
-        self.classes = check_count("classes", classes, 2)
-        super().__init__(labels, classes * images, seed, rank, world_size)
-        self._need_positives()
-        self._classes = np.flatnonzero(self.sizes > 1)
-        if len(self._classes) < classes:
+    def __init__(self, labels: LabelsLike, batch_size: int = 64, *, samples_per_class: int = 4, seed: int = 0) -> None:
+        samples = check_count("samples_per_class", samples_per_class, 2)
+        if check_count("batch_size", batch_size) < 2 * samples:
             raise ValueError(
-                f"classes must be at most the number of classes with two images or more, {len(self._classes)} here, "
-                f"got {classes}. Pass classes={len(self._classes)}, or use PairBatches."
+                f"batch_size must have room for two classes of samples_per_class={samples} images, got {batch_size}. "
+                f"Pass {2 * samples} or more, or lower samples_per_class."
             )
-        self.steps_per_epoch = len(self._classes) // classes
+        super().__init__(labels, batch_size, seed)
+        self._classes = np.flatnonzero(self.sizes > 1)
+        if len(self._classes) < 2:
+            raise ValueError(
+                "a balanced batch needs at least two classes with two images or more, got one. Add images, or use PairSampler."
+            )
+        room = max(2, self.batch_size // samples)
+        self.classes_per_batch = min(room, len(self._classes))
+        if self.classes_per_batch < room:
+            mean_size = int(self.sizes[self._classes].mean())
+            samples = max(samples, min(self.batch_size // self.classes_per_batch, mean_size))
+        self.samples_per_class, self.batch_size = samples, self.classes_per_batch * samples
+        self.steps_per_epoch = len(self._classes) // self.classes_per_batch
 
     def _identity(self) -> dict[str, Any]:
-        return {**super()._identity(), "images": self.images}
+        return {**super()._identity(), "samples_per_class": self.samples_per_class}
 
-    def _whole_batch(self, step: int) -> Indices:
+    def batch(self, step: int) -> Indices:
         epoch, at = divmod(step, self.steps_per_epoch)
-        chosen = np.arange(at * self.classes, (at + 1) * self.classes)
+        chosen = np.arange(at * self.classes_per_batch, (at + 1) * self.classes_per_batch)
         chosen = self._classes[shuffled(chosen, len(self._classes), (self.seed, epoch))]
         rng = self._rng(step)
         rows = []
         for c in chosen:
             size = int(self.sizes[c])
-            rounds = [rng.permutation(size) for _ in range(-(-self.images // size))]
-            rows.append(self.members[self.starts[c] + np.concatenate(rounds)[: self.images]])
+            rounds = [rng.permutation(size) for _ in range(-(-self.samples_per_class // size))]
+            rows.append(self.members[self.starts[c] + np.concatenate(rounds)[: self.samples_per_class]])
         return np.concatenate(rows)
 
 
-class MinedBatches(Batches):
-    """A few random positive pairs, then for each side of each pair its difficult neighbours: the paper's importance sampling.
+class HardNegativeSampler(Sampler):
+    """A few random positive pairs, then for each side of each pair its hard negatives: the paper's importance sampling.
 
-    The pairs come first, in rows 2t and 2t + 1. Then come the images nearest to them: the most difficult of every side, then
-    the second most difficult, and so on. No image comes twice. Where the neighbours run out, random images fill the batch.
+    The pairs come first, in rows 2t and 2t + 1. Then come the images of other classes nearest to them: the nearest of every
+    side, then the second nearest, and so on. No image comes twice. Where there are no more, and before the first
+    :meth:`refresh`, random images fill the batch.
 
     Args:
         labels: (n,), integers of any size or strings.
-        difficult: (n, h), for each image its nearest images of other classes, nearest first; -1 where there are fewer.
-            Replace it with :meth:`set_difficult` as the embedding moves; it is not part of the state, hand it in again.
         batch_size: m.
-        mined: share of the batch that is mined, 0 to 1; the rest are the pairs.
-        seed: every draw descends from it.
-        rank, world_size: yield this rank's part of each batch.
+        hard_fraction: share of the batch that are hard negatives, 0 to 1; the rest are the pairs.
+        n_hard: hard negatives to find for each image.
+        refresh_every: steps between two searches for hard negatives.
+        seed: seed of every draw.
 
     """
-
-    unit = 1
 
     def __init__(
         self,
         labels: LabelsLike,
-        difficult: ArrayLike,
-        batch_size: int = 128,
+        batch_size: int = 64,
         *,
-        mined: float = 0.5,
+        hard_fraction: float = 0.5,
+        n_hard: int = 10,
+        refresh_every: int = 200,
         seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
     ) -> None:
-        super().__init__(labels, batch_size, seed, rank, world_size)
-        self._need_negatives()
-        self._need_positives()
-        n = len(self.labels)
-        if n < batch_size:
-            raise ValueError(f"batch_size must be at most the number of images, {n} here, got {batch_size}. Pass {n} or fewer.")
-        share = number if 0 <= (number := as_number(mined)) <= 1 else 1.0
-        self.mined, self.n_batch_pairs = share, int(batch_size * (1 - share)) // 2
+        super().__init__(labels, batch_size, seed)
+        share = number if 0 <= (number := as_number(hard_fraction)) <= 1 else 1.0
+        self.hard_fraction, self.n_batch_pairs = share, int(self.batch_size * (1 - share)) // 2
         if self.n_batch_pairs < 1:
             raise ValueError(
-                f"mined must be a number from 0 to 1 that leaves room for a pair in a batch of {batch_size}, got {mined!r}. "
-                "Pass a smaller share, or a larger batch_size."
+                f"hard_fraction must be a number from 0 to 1 that leaves room for a pair in a batch of {self.batch_size}, "
+                f"got {hard_fraction!r}. Pass a smaller fraction, or a larger batch_size."
             )
+        self.n_hard, self.refresh_every = check_count("n_hard", n_hard), check_count("refresh_every", refresh_every)
         self._mates = np.flatnonzero(self.sizes[self.labels] > 1)
         self.steps_per_epoch = -(-len(self._mates) // (2 * self.n_batch_pairs))
-        self.set_difficult(difficult)
+        self.hard_negatives = np.full((len(self.labels), 1), -1)  # none yet                          (n, h)
 
     def _identity(self) -> dict[str, Any]:
-        return {**super()._identity(), "mined": self.mined}
+        return {**super()._identity(), "hard_fraction": self.hard_fraction}
 
-    def set_difficult(self, difficult: ArrayLike) -> None:
-        """Replace the neighbours from the next batch on; do so between epochs if a loader with workers takes batches ahead."""
-        table = np.asarray(difficult)
-        n = len(self.labels)
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"hard_negatives": self.hard_negatives}
+
+    def load_arrays(self, arrays: dict[str, NDArray[Any]]) -> None:
+        self.set_hard_negatives(arrays["hard_negatives"])
+
+    def refresh(self, embeddings: EmbeddingsLike) -> None:
+        """Find the hard negatives of every image: its ``n_hard`` nearest images of other classes.
+
+        Images of small classes search among all images, for so many neighbors that enough are of other classes; those of each
+        large class among the other classes only. So the memory does not grow with the size of the largest class.
+
+        Args:
+            embeddings: (n, d), of all images, in the order of the labels.
+
+        """
+        from liftedstruct.retrieval import nearest_neighbors
+
+        X: NDArray[np.floating] = as_embeddings(embeddings).detach().cpu().numpy()
+        y, n, count = self.labels, len(self.labels), self.n_hard
+        if len(X) != n:
+            raise ValueError(f"embeddings must be those of the {n} images of the labels, got {len(X)} rows. Embed all of them.")
+        table = np.full((n, count), -1)
+        small = np.flatnonzero(self.sizes[y] <= LARGE)
+        k = min(n, count + int(self.sizes[y[small]].max(initial=0)))  # an image finds itself, too
+        for start in range(0, len(small), QUERIES):
+            rows = small[start : start + QUERIES]
+            _, near = nearest_neighbors(X, k, X[rows])
+            same = y[near] == y[rows, None]  #                                                            (b, k)
+            order = np.argsort(same, axis=1, kind="stable")[:, :count]
+            found = np.where(np.take_along_axis(same, order, 1), -1, np.take_along_axis(near, order, 1))
+            table[rows, : found.shape[1]] = found
+        for c in np.flatnonzero(self.sizes > LARGE):
+            rows, others = np.flatnonzero(y == c), np.flatnonzero(y != c)
+            _, near = nearest_neighbors(X[others], min(count, len(others)), X[rows])
+            table[rows, : near.shape[1]] = others[near]
+        self.set_hard_negatives(table)
+
+    def set_hard_negatives(self, table: ArrayLike) -> None:
+        """Use a table of one's own from the next batch on; between epochs if a loader with workers takes batches in advance.
+
+        Args:
+            table: (n, h), for each image its nearest images of other classes, nearest first; -1 where there are fewer.
+
+        """
+        table, n = np.asarray(table), len(self.labels)
         if table.ndim != 2 or len(table) != n or table.dtype.kind not in "iu":
             raise ValueError(
-                f"difficult must be an integer array of shape ({n}, h), got {table.dtype} of shape {table.shape}. "
+                f"hard negatives must be an integer array of shape ({n}, h), got {table.dtype} of shape {table.shape}. "
                 "Pass for each image its nearest images of other classes."
             )
         own = (table >= 0) & (self.labels[np.clip(table, 0, n - 1)] == self.labels[:, None])
         wrong = np.flatnonzero(((table < -1) | (table >= n) | own).any(axis=1))
         if len(wrong):
             raise ValueError(
-                f"difficult must hold images of other classes (0 to {n - 1}) or -1, "
+                f"hard negatives must be images of other classes (0 to {n - 1}) or -1, "
                 f"got {table[wrong[0]].tolist()} in row {wrong[0]}. Leave out images of the row's own class."
             )
-        self.difficult = table.astype(np.int64)
+        self.hard_negatives = table.astype(np.int64)
 
-    def _whole_batch(self, step: int) -> Indices:
+    def batch(self, step: int) -> Indices:
         rng = self._rng(step)
         taken = np.zeros(len(self.labels), dtype=bool)
         pairs = self._disjoint_pairs(rng, taken)
-        near = self.difficult[pairs].T.reshape(-1)  # rank by rank, each side of each pair in turn
+        near = self.hard_negatives[pairs].T.reshape(-1)  # rank by rank, each side of each pair in turn
         near = near[(near >= 0) & ~taken[near]]
         near = near[np.sort(np.unique(near, return_index=True)[1])]  # the first of each, in this order
         near = near[: self.batch_size - len(pairs)]
@@ -381,7 +409,7 @@ class MinedBatches(Batches):
 def shuffled(positions: Indices, n: int, key: tuple[int, int]) -> Indices:
     """Where a random permutation of 0..n-1, drawn by ``key``, sends these positions, without making the permutation.
 
-    A data set of 50 classes of 5,000 images has 625 million positive pairs; a list of them would fill the memory of a laptop.
+    A dataset of 50 classes of 5,000 images has 625 million positive pairs; a list of them would fill the memory of a laptop.
     A Feistel network over the next even number of bits is a permutation of 0..2^bits - 1; results of n or more are sent
     through it again until they fall below n (fewer than four times on average). Small permutations are made.
     """
@@ -412,9 +440,9 @@ def triangle(q: Indices) -> tuple[Indices, Indices]:
     return q - b * (b + 1) // 2, b
 
 
-BATCHES: dict[str, type[Batches]] = {
-    "balanced": BalancedBatches,
-    "mined": MinedBatches,
-    "pairs": PairBatches,
-    "triplets": TripletBatches,
+SAMPLERS: dict[str, type[Sampler]] = {
+    "balanced": BalancedSampler,
+    "hard_negatives": HardNegativeSampler,
+    "pairs": PairSampler,
+    "triplets": TripletSampler,
 }

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from figures.looking import HOSTILE, check_drawable, check_tidy, legend_of, lines_of, words_of, x_of, y_of
 from liftedstruct.figures.canvas import FAINT, NEGATIVE, POSITIVE
 from liftedstruct.figures.distributions import _pairs, confusion_figure, distance_histogram, microscope_figure
-from liftedstruct.losses import loss_microscope
+from liftedstruct.losses import inspect_batch
 
 # On a line: classes a = {0, 1}, b = {10, 12}. Distances within 1 and 2, between 10, 12, 9 and 11.
 LINE = np.array([[0.0], [10.0], [1.0], [12.0]])
@@ -118,7 +118,7 @@ def test_microscope() -> None:
     rng = torch.Generator().manual_seed(0)
     y = torch.arange(12) // 2
     X = 3.5 * torch.randn(6, 3, generator=rng)[y] + torch.randn(12, 3, generator=rng)
-    seen = loss_microscope(X, y)
+    seen = inspect_batch(X, y)
     assert 0 < int(seen.active.sum()) < len(seen.J)  # some of both
     figure = microscope_figure(seen)
     pairs, forces, negatives, weights = figure.axes[:4]
@@ -150,7 +150,7 @@ def test_microscope() -> None:
     ],
 )
 def test_microscope_of_odd_batches(X: torch.Tensor, y: list[int]) -> None:
-    seen = loss_microscope(X, y)
+    seen = inspect_batch(X, y)
     figure = microscope_figure(seen)
     check_tidy(figure)
     nothing = not len(seen.J) or not seen.J.isfinite().any()

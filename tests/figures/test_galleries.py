@@ -14,7 +14,7 @@ from PIL import Image
 from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, POSITIVE, picture_bytes
 from liftedstruct.figures.galleries import RULES, Queries, choose_queries, gallery
-from liftedstruct.retrieval import first_ranks, nearest_neighbours
+from liftedstruct.retrieval import first_ranks, nearest_neighbors
 
 Array = NDArray[np.float64]
 Pixels = NDArray[np.uint8]
@@ -34,7 +34,7 @@ def of_classes(sizes: Sequence[int], spread: float = 0.1, seed: int = 0) -> tupl
 
 
 def chosen(kind: str, X: Array, y: Indices, k: int = 5, **settings: int) -> Queries:
-    distances, neighbours = nearest_neighbours(X, k)
+    distances, neighbours = nearest_neighbors(X, k)
     return choose_queries(kind, y, neighbours, distances, embeddings=X, **settings)
 
 
@@ -166,7 +166,7 @@ def test_every_choice_keeps_its_rule(n: int, classes: int, k: int, seed: int) ->
         fits = 0
         for row in range(n):
             mates = int((y == y[row]).sum()) - 1
-            first = [bool(y[j] == y[row]) for j in nearest_neighbours(X, k)[1][row][:5]]
+            first = [bool(y[j] == y[row]) for j in nearest_neighbors(X, k)[1][row][:5]]
             fits += mates > 0 and (all(first[:mates]) if kind == "successes" else not first[0])
         assert len(queries) == fits
 
@@ -197,14 +197,14 @@ def test_one_class_no_failures_and_only_single_images() -> None:
 def test_tensors_and_half_floats() -> None:
     X, y = of_classes([8] * 5, spread=1.0)
     half = torch.tensor(X, dtype=torch.float16)
-    distances, neighbours = nearest_neighbours(half, 5)
+    distances, neighbours = nearest_neighbors(half, 5)
     queries = choose_queries("instructive", torch.tensor(y), neighbours.numpy(), distances.numpy(), embeddings=half)
     assert queries.rows.tolist() == chosen("instructive", half.double().numpy(), y).rows.tolist()
 
 
 def test_bad_input_to_choose() -> None:
     X, y = of_classes([4, 4])
-    D, I = nearest_neighbours(X, 5)  # noqa: E741
+    D, I = nearest_neighbors(X, 5)  # noqa: E741
     with pytest.raises(ValueError, match=r"kind must be one of failures, instructive, successes, got 'success'\. Did you mean"):
         choose_queries("success", y, I, D)
     with pytest.raises(ValueError, match=r"count must be a whole number >= 1, got 0"):

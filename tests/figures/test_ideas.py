@@ -16,7 +16,7 @@ from matplotlib.patches import Arc, FancyBboxPatch, Polygon, Rectangle
 from matplotlib.quiver import Quiver
 from torch import Tensor
 
-from liftedstruct import contrastive_loss, lifted_struct_loss, loss_microscope, structured_hinge_loss, triplet_loss
+from liftedstruct import contrastive_loss, inspect_batch, lifted_struct_loss, structured_hinge_loss, triplet_loss
 from liftedstruct.figures.canvas import drawing, picture_bytes
 from liftedstruct.figures.ideas import batch_graph, failure_modes, mining, network_layouts
 from liftedstruct.figures.ideas import failures as fail
@@ -100,7 +100,7 @@ def test_slopes_equal_those_of_the_equations_in_the_distances(name: str, loss: L
 def test_slopes_of_a_pair_are_the_weights_of_the_microscope() -> None:
     """Eq. 4 over the pair and its negatives, each of a class of its own, where the microscope has no other pair to look at."""
     X = hard.POINTS
-    seen = loss_microscope(X[[2, 3, 0, 1, 4, 5]], [0, 0, 1, 2, 3, 4])
+    seen = inspect_batch(X[[2, 3, 0, 1, 4, 5]], [0, 0, 1, 2, 3, 4])
     J, slopes = pair_slopes(lifted_struct_loss, X, (2, 3), [0, 1, 4, 5], 1.0)
     assert pytest.approx(seen.J.item()) == J
     torch.testing.assert_close(-slopes / J, seen.pair_weights(0)[:, 2:])
@@ -276,7 +276,7 @@ def test_failure_modes_by_hand() -> None:
     assert contrastive.norm == pytest.approx(1 - D)
     torch.testing.assert_close(triplet.arrows[0], torch.tensor([0.4 + 0.75, 0.45 + 0.05], dtype=torch.float64))  # x_p - x_n
     torch.testing.assert_close(triplet.arrows[1], torch.tensor([-0.4, -0.45], dtype=torch.float64))  # x_a - x_p
-    seen = loss_microscope(fail.POINTS, torch.arange(9) // 3)  # pull and push by the law of cosines
+    seen = inspect_batch(fail.POINTS, torch.arange(9) // 3)  # pull and push by the law of cosines
     squares = seen.pull[0] ** 2 + seen.push[0] ** 2 + 2 * seen.pull[0] * seen.push[0] * seen.opposition[0]
     assert lifted.norm == pytest.approx(squares.sqrt().item())
 

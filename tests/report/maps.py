@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.thumbnails import Pixels
 from liftedstruct.report.interactive_map import View, map_html
-from liftedstruct.retrieval import first_ranks, nearest_neighbours
+from liftedstruct.retrieval import first_ranks, nearest_neighbors
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"  # nothing may be loaded from anywhere
 
@@ -46,7 +46,7 @@ class Squares:
     def view(self, number: int = 0) -> View:
         X = self.embeddings(number)
         distances, neighbors = (
-            nearest_neighbours(X, min(5, self.n - 1)) if self.n > 1 else (np.empty((1, 0)), np.empty((1, 0), int))
+            nearest_neighbors(X, min(5, self.n - 1)) if self.n > 1 else (np.empty((1, 0)), np.empty((1, 0), int))
         )
         ranks = np.asarray(first_ranks(X, self.labels)) if self.n > 1 else np.zeros(1, int)
         return View(f"run {number}", X[:, :2], neighbors, distances, ranks)

@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from browser import open_file
 from liftedstruct.report.interactive_map import map_html
-from liftedstruct.retrieval import nearest_neighbours
+from liftedstruct.retrieval import nearest_neighbors
 from report.maps import Squares, write_page
 
 SQUARES = Squares(n=120, views=2)
@@ -101,7 +101,7 @@ def same_color(canvas: Locator, image: int, squares: Squares = SQUARES) -> bool:
 def check_neighbors(page: Page, image: int, squares: Squares = SQUARES, view: int = 0) -> None:
     """The panel against the neighbors as the package finds them."""
     X = squares.embeddings(view)
-    distances, neighbors = nearest_neighbours(X, min(5, len(X) - 1))
+    distances, neighbors = nearest_neighbors(X, min(5, len(X) - 1))
     expect(page.locator(".query .caption")).to_have_text(squares.captions[image])
     shown = page.locator(".chosen li button")
     said = shown.evaluate_all("""buttons => buttons.map(button => ({
@@ -286,7 +286,7 @@ def test_images_above_others_are_clicked_first(browser_page: Page, tmp_path: Pat
     page = browser_page
     show(page, tmp_path)
     page.evaluate(f"{ATLAS}.choose(7)")
-    going = int(nearest_neighbours(SQUARES.embeddings(), 5)[1][7, 4])
+    going = int(nearest_neighbors(SQUARES.embeddings(), 5)[1][7, 4])
     page.evaluate(f"{ATLAS}.camera.set({ATLAS}.view.positions[{2 * going}], {ATLAS}.view.positions[{2 * going + 1}], 9000)")
     settle(page)
     page.mouse.move(*spot(page, going))
@@ -308,7 +308,7 @@ def test_a_neighbor_is_gone_to(browser_page: Page, tmp_path: Path) -> None:
     assert box
     assert spot(page, going) == pytest.approx((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2), abs=1)
     page.keyboard.press("Enter")  # the focus is on its first neighbor
-    nearest = int(nearest_neighbours(SQUARES.embeddings(), 1)[1][going, 0])
+    nearest = int(nearest_neighbors(SQUARES.embeddings(), 1)[1][going, 0])
     check_neighbors(page, nearest)
     page.keyboard.press("Escape")
     expect(page.locator(".nothing")).to_be_visible()

@@ -21,7 +21,7 @@ from liftedstruct.report import words
 from liftedstruct.report.inline import inline_svg
 from liftedstruct.report.page import write_report
 from liftedstruct.report.run_results import read_runs
-from liftedstruct.retrieval import nearest_neighbours
+from liftedstruct.retrieval import nearest_neighbors
 from report.runs import NASTY, embeddings, save_evaluated, squares, write_run
 
 VOID = {"br", "img", "input", "meta", "wbr"}
@@ -131,7 +131,7 @@ def test_headings_do_not_skip_a_level(page: Parsed) -> None:
 
 def test_the_headline_is_the_finding(page: Parsed, runs: list[Path]) -> None:
     pool5, good, _ = read_runs(runs, progress=False)
-    nearest = nearest_neighbours(good.embeddings, 1)[1][:, 0]
+    nearest = nearest_neighbors(good.embeddings, 1)[1][:, 0]
     recall = np.mean(good.labels[nearest] == good.labels)
     difference = compare(good.scores, pool5.scores).differences["Recall@1"]
     assert difference.p < 0.05
@@ -161,7 +161,7 @@ def test_galleries_show_what_is_nearest(file: Path, runs: list[Path], packed: Pa
     """Each gallery's first query: its picture has the colour of its image, and its neighbours are the nearest."""
     text = file.read_text(encoding="utf-8")
     run = read_runs(runs, progress=False)[1]
-    neighbours = nearest_neighbours(run.embeddings, 5)[1]
+    neighbours = nearest_neighbors(run.embeddings, 5)[1]
     colours = packed.images[packed.test][:, 8, 8].astype(int)  # every image has one of its own
     for kind in ("successes", "failures", "instructive"):
         part = text[text.index(f'id="gallery-{kind}"') :]

@@ -7,7 +7,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from liftedstruct.retrieval import listing, nearest_neighbours
+from liftedstruct.retrieval import listing, nearest_neighbors
 from liftedstruct.retrieval.listing import Search
 from retrieval import brute_force
 
@@ -63,20 +63,20 @@ def test_exact_however_the_cut_falls(compiled: bool, kind: str) -> None:
 
 def test_few_images_at_once_and_many_by_candidates_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).integers(0, 4, (300, 3)).astype(np.float32)
-    by_candidates = nearest_neighbours(X, 6)
+    by_candidates = nearest_neighbors(X, 6)
     monkeypatch.setattr(listing, "FEW", 1 << 23)
-    at_once = nearest_neighbours(X, 6)
+    at_once = nearest_neighbors(X, 6)
     np.testing.assert_array_equal(at_once, by_candidates)
 
 
 def test_a_tree_finds_the_same() -> None:
     rng = np.random.default_rng(0)
     X, Q = rng.standard_normal((3000, 4)), rng.standard_normal((50, 4))
-    distances, indices = nearest_neighbours(X, 7, Q)
+    distances, indices = nearest_neighbors(X, 7, Q)
     expected, j = KDTree(X).query(Q, 7)
     np.testing.assert_array_equal(indices, j)
     np.testing.assert_allclose(distances, expected, rtol=1e-14)
-    distances, indices = nearest_neighbours(X, 7)
+    distances, indices = nearest_neighbors(X, 7)
     expected, j = KDTree(X).query(X, 8)
     np.testing.assert_array_equal(indices, j[:, 1:])
     np.testing.assert_allclose(distances, expected[:, 1:], rtol=1e-14)
@@ -85,12 +85,12 @@ def test_a_tree_finds_the_same() -> None:
 def test_cosine() -> None:
     rng = np.random.default_rng(0)
     X, Q = rng.standard_normal((500, 5)).astype(np.float32), rng.standard_normal((20, 5))
-    distances, indices = nearest_neighbours(X, 9, Q, metric="cosine")
+    distances, indices = nearest_neighbors(X, 9, Q, metric="cosine")
     cos = (Q @ X.T) / np.linalg.norm(Q, axis=1)[:, None] / np.linalg.norm(X.astype(float), axis=1)
     np.testing.assert_array_equal(indices, np.argsort(-cos, axis=1)[:, :9])
     np.testing.assert_allclose(distances, 1 - np.take_along_axis(cos, indices, axis=1), atol=1e-14)
     ray = np.array([[1.0, 1.0], [4.0, 4.0], [1.0, 0.0], [-3.0, -3.0], [1e200, 1e200]])
-    distances, indices = nearest_neighbours(ray, 4, metric="cosine")
+    distances, indices = nearest_neighbors(ray, 4, metric="cosine")
     assert indices[0].tolist() == [1, 4, 2, 3]
     np.testing.assert_allclose(distances[0], [0, 0, 1 - 0.5**0.5, 2], atol=1e-15)
     assert distances[0, 0] == 0
@@ -98,24 +98,24 @@ def test_cosine() -> None:
 
 def test_by_hand_with_ties() -> None:
     X = np.array([[0.0], [2.0], [-2.0], [2.0]])
-    distances, indices = nearest_neighbours(X, 3)
+    distances, indices = nearest_neighbors(X, 3)
     assert indices.tolist() == [[1, 2, 3], [3, 0, 2], [0, 1, 3], [1, 0, 2]]
     assert distances.tolist() == [[2, 2, 2], [0, 2, 4], [2, 4, 4], [0, 2, 4]]
-    distances, indices = nearest_neighbours(X, 4, queries=X[:1])
+    distances, indices = nearest_neighbors(X, 4, queries=X[:1])
     assert indices.tolist() == [[0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_tensors_for_tensors_and_arrays_for_arrays(dtype: torch.dtype) -> None:
     X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
-    distances, indices = nearest_neighbours(X.requires_grad_(), 2)
+    distances, indices = nearest_neighbors(X.requires_grad_(), 2)
     assert (distances.dtype, indices.dtype) == (torch.float64, torch.int64)
     as_array = X.detach().double().numpy()
-    expected = nearest_neighbours(as_array, 2)
+    expected = nearest_neighbors(as_array, 2)
     assert isinstance(expected[0], np.ndarray)
     np.testing.assert_array_equal(indices.numpy(), expected[1])
     np.testing.assert_array_equal(distances.numpy(), expected[0])
-    np.testing.assert_array_equal(nearest_neighbours(X, 3, as_array)[1][:, 1:], expected[1])
+    np.testing.assert_array_equal(nearest_neighbors(X, 3, as_array)[1][:, 1:], expected[1])
 
 
 ROWS = np.random.default_rng(0).standard_normal((6, 2))
@@ -148,5 +148,5 @@ ZERO[2] = 0
 )
 def test_bad_input(arguments, text: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=text) as caught:
-        nearest_neighbours(*arguments)
+        nearest_neighbors(*arguments)
     assert "\n" not in str(caught.value)

@@ -301,10 +301,10 @@ print(megabytes("VmHWM") - before)
 def test_the_second_process_compiles_nothing(tmp_path: Path) -> None:
     code = """
 import numpy as np
-from liftedstruct.retrieval import counting, exact, listing, nearest_neighbours, recall_at_k
+from liftedstruct.retrieval import counting, exact, listing, nearest_neighbors, recall_at_k
 X = np.random.default_rng(0).standard_normal((300, 4), dtype=np.float32)
 recall_at_k(X, np.arange(300) // 2)
-nearest_neighbours(X, 3)
+nearest_neighbors(X, 3)
 kernels = (counting.count, counting.nearest_positives, exact.norms_into, exact.scaled_into, listing.squares_of_lists)
 print(sum(sum(each.stats.cache_hits.values()) for each in kernels))
 print(sum(sum(each.stats.cache_misses.values()) for each in kernels))

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from liftedstruct import contrastive_loss, lifted_struct_loss, loss_microscope, structured_hinge_loss, triplet_loss
+from liftedstruct import contrastive_loss, inspect_batch, lifted_struct_loss, structured_hinge_loss, triplet_loss
 from liftedstruct.losses import LOSSES
 from liftedstruct.runtime.checks import as_classes, as_number, as_plain, check_count, pick
 
-ALL = [contrastive_loss, lifted_struct_loss, loss_microscope, structured_hinge_loss, triplet_loss]
+ALL = [contrastive_loss, lifted_struct_loss, inspect_batch, structured_hinge_loss, triplet_loss]
 X = torch.randn(6, 2, generator=torch.Generator().manual_seed(0))
 Y = torch.tensor([0, 0, 1, 1, 1, 0])
 NAN = X.clone()

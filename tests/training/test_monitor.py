@@ -8,8 +8,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from liftedstruct.losses import contrastive_loss, loss_microscope
-from liftedstruct.losses.microscope import effective_rank
+from liftedstruct.losses import contrastive_loss, inspect_batch
+from liftedstruct.losses.inspection import effective_rank
 from liftedstruct.training import monitor
 from liftedstruct.training.monitor import TrainingProgress, summarize_batch
 
@@ -59,7 +59,7 @@ def test_summary_has_the_numbers_of_the_microscope(kind: str, dtype: torch.dtype
     y = torch.arange(m) - 5 if kind == "no positives" else torch.randint(n_classes, (m,), generator=generator) - 5
     for margin, scale in ((1.0, 1.0), (0.2, 8.0)):
         points = (scale * X).to(dtype)
-        seen = loss_microscope(points, y, margin)
+        seen = inspect_batch(points, y, margin)
         expected = {name: getattr(seen, name) for name in LOGGED}
         found = summarize_batch(points, points, y, margin)
         assert {name: found[name] for name in LOGGED} == pytest.approx(expected, rel=1e-5, nan_ok=True)
@@ -86,7 +86,7 @@ def test_a_class_larger_than_the_sample_is_cut_off() -> None:
     X = torch.randn(2500, 4, generator=torch.Generator().manual_seed(0))
     for y in (torch.zeros(2500, dtype=torch.long), torch.arange(2500).clamp_max(300)):
         found = summarize_batch(X, X, y)
-        expected = loss_microscope(X[-1024:], y[-1024:]).positive_distance
+        expected = inspect_batch(X[-1024:], y[-1024:]).positive_distance
         assert found["sampled_rows"] == 1024
         assert found["positive_distance"] == pytest.approx(expected, rel=0.05)
 

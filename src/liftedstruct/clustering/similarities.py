@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from liftedstruct.clustering.messages import BLOCK, FAR, Similarities
-from liftedstruct.retrieval import nearest_neighbours
+from liftedstruct.retrieval import nearest_neighbors
 
 __all__ = ["all_pairs", "guess_preference", "median_similarity", "neighbour_graph"]
 
@@ -33,7 +33,7 @@ def all_pairs(X: Tensor) -> Similarities:
 def neighbour_graph(X: Tensor, k: int) -> Similarities:
     """The k nearest neighbours of each point, and the points that it is a nearest neighbour of."""
     n = len(X)
-    distances, nearest = nearest_neighbours(X.numpy(), k)
+    distances, nearest = nearest_neighbors(X.numpy(), k)
     i, j = np.repeat(np.arange(n), k), nearest.reshape(-1).astype(np.int64)
     edges, first = np.unique(np.concatenate((i * n + j, j * n + i)), return_index=True)  # by row, then by column
     row = edges // n

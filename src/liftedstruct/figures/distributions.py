@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, PAPER, POSITIVE, drawing, new_figure
 from liftedstruct.figures.framing import DASHED, PERCENT, legend, say_so, ticks
 from liftedstruct.figures.lettering import shortened
-from liftedstruct.losses.microscope import Microscope
+from liftedstruct.losses.inspection import BatchInspection
 from liftedstruct.retrieval.exact import blocks_of
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_count, check_finite
 
@@ -72,7 +72,7 @@ def distance_histogram(embeddings: EmbeddingsLike, labels: LabelsLike, *, sample
     return figure
 
 
-def microscope_figure(microscope: Microscope) -> Figure:
+def microscope_figure(microscope: BatchInspection) -> Figure:
     """What the lifted structured loss sees in one batch, in four panels and a line of words.
 
     Which pairs are still trained on, whether images are rather pulled or pushed, how many negatives share the push, and who
@@ -174,7 +174,7 @@ def _in_words(same: Array, other: Array) -> str:
     return f"A pair of one class is nearer than one of two classes in {100 * farther.mean() / len(other):.1f} % of cases"
 
 
-def _draw_pairs(axes: Axes, m: Microscope) -> None:
+def _draw_pairs(axes: Axes, m: BatchInspection) -> None:
     """J of every positive pair, largest first: filled where it is trained on."""
     axes.set_title(f"Pairs: {int(m.active.sum()):,} of {len(m.J):,} are trained on (J > 0)")
     J = np.sort(m.J.double().cpu().numpy())[::-1]
@@ -192,7 +192,7 @@ def _draw_pairs(axes: Axes, m: Microscope) -> None:
     axes.xaxis.set_major_locator(ticks(6, integer=True))
 
 
-def _draw_forces(axes: Axes, m: Microscope) -> None:
+def _draw_forces(axes: Axes, m: BatchInspection) -> None:
     """Pull and push of every image."""
     pull, push = (force.double().cpu().numpy() for force in (m.pull, m.push))
     rather = int((push > pull).sum())
@@ -209,7 +209,7 @@ def _draw_forces(axes: Axes, m: Microscope) -> None:
     axes.set_ylabel("push from other classes (gradient norm)")
 
 
-def _draw_negatives(axes: Axes, m: Microscope) -> None:
+def _draw_negatives(axes: Axes, m: BatchInspection) -> None:
     """How many negatives share the push on each image."""
     effective, there = m.effective_negatives.double().cpu().numpy(), (m.negative_weights > 0).sum(dim=1).cpu().numpy()
     axes.set_title(f"Negatives: {effective.mean():.1f} share the push on an image, on average")
@@ -227,7 +227,7 @@ def _draw_negatives(axes: Axes, m: Microscope) -> None:
     axes.xaxis.set_major_locator(ticks(6, integer=True))
 
 
-def _draw_weights(figure: Figure, axes: Axes, m: Microscope) -> None:
+def _draw_weights(figure: Figure, axes: Axes, m: BatchInspection) -> None:
     """Who pushes whom: row i is the softmax over the negatives of image i."""
     weights = m.negative_weights.double().cpu().numpy()
     axes.set_title("Weights: who pushes whom (rows of the batch)")
@@ -272,7 +272,7 @@ def _check_neighbours(labels: Any, neighbours: Any, class_names: Sequence[str]) 
     if lists.ndim != 2 or len(lists) != len(y) or not lists.shape[1] or lists.dtype.kind not in "iu":
         raise ValueError(
             f"neighbours must have shape (n, k), a list of rows for each of the {len(y)} labels, got {_described(lists)}. "
-            "Pass the indices of nearest_neighbours."
+            "Pass the indices of nearest_neighbors."
         )
     if lists.min() < 0 or lists.max() >= len(y):
         raise ValueError(

@@ -15,14 +15,12 @@ from liftedstruct.evaluation import Scores
 from liftedstruct.figures.galleries import SHOWN
 from liftedstruct.figures.published import Published, published_for
 from liftedstruct.figures.thumbnails import Thumbnails
-from liftedstruct.losses import loss_microscope
-from liftedstruct.losses.microscope import Microscope
+from liftedstruct.losses import BatchInspection, inspect_batch
 from liftedstruct.projection import tsne
-from liftedstruct.retrieval import nearest_neighbours
+from liftedstruct.retrieval import nearest_neighbors
 from liftedstruct.runtime.progress import say
-from liftedstruct.samplers import BalancedBatches
-from liftedstruct.training import TrainConfig
-from liftedstruct.training.loop import TRAINED
+from liftedstruct.samplers import BalancedSampler
+from liftedstruct.training import TRAINED, TrainConfig
 
 __all__ = ["EvaluatedRun"]
 
@@ -57,12 +55,12 @@ class EvaluatedRun(Embeddings):
     @property
     def margin(self) -> float:
         """The paper's alpha."""
-        return self.config.margin if self.config else 1.0
+        return float(self.config.loss.options.get("margin", 1.0)) if self.config else 1.0
 
     @property
     def temperature(self) -> float:
-        """What the loss had the embeddings divided by."""
-        return self.config.temperature if self.config else 1.0
+        """What the loss divides distances by."""
+        return float(self.config.loss.options.get("temperature", 1.0)) if self.config else 1.0
 
     @property
     def trained(self) -> bool:
@@ -77,7 +75,7 @@ class EvaluatedRun(Embeddings):
     @property
     def minutes(self) -> float:
         """Minutes that the steps of the log took, by their images per second; without validations."""
-        batch, seconds, before = (self.config.batch_size or 0) if self.config else 0, 0.0, 0
+        batch, seconds, before = self.config.batch_size if self.config else 0, 0.0, 0
         for line in self.log:
             if line.get("images_per_second"):
                 seconds += (line["step"] - before) * batch / line["images_per_second"]
@@ -94,15 +92,16 @@ class EvaluatedRun(Embeddings):
         """Distances and rows of the five nearest images of each, 2 x (n, 5); fewer where there are not so many images."""
         if self.progress:
             say(f"{self.name}: neighbors of {len(self):,} images")
-        return nearest_neighbours(self.embeddings, min(SHOWN, len(self) - 1))
+        return nearest_neighbors(self.embeddings, min(SHOWN, len(self) - 1))
 
     @cached_property
     def positions(self) -> NDArray[np.float32]:
         """Where each image lies on the map, (n, 2)."""
         return tsne(self.embeddings, progress=self.progress)
 
-    def microscope(self, seed: int = 0) -> Microscope:
+    def microscope(self, seed: int = 0) -> BatchInspection:
         """What the lifted loss sees in a batch of these images, two of each class."""
         sizes = np.unique(self.labels, return_counts=True)[1]
-        rows = BalancedBatches(self.labels, min(BATCH_CLASSES, int((sizes > 1).sum())), 2, seed=seed).batch(0)
-        return loss_microscope(self.embeddings[rows] / self.temperature, self.labels[rows], self.margin)
+        batch_size = 2 * min(BATCH_CLASSES, int((sizes > 1).sum()))
+        rows = BalancedSampler(self.labels, batch_size, samples_per_class=2, seed=seed).batch(0)
+        return inspect_batch(self.embeddings[rows], self.labels[rows], self.margin, self.temperature)

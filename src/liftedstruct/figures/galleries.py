@@ -14,7 +14,7 @@ from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, PAPER, POSITIVE, drawing, new_figure
 from liftedstruct.figures.lettering import fitted
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails, pictures_of
-from liftedstruct.retrieval import nearest_neighbours
+from liftedstruct.retrieval import nearest_neighbors
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_classes, as_embeddings, check_count, check_finite, pick
 
 __all__ = ["MARKS", "RULES", "SHOWN", "Queries", "choose_queries", "gallery"]
@@ -93,7 +93,7 @@ def choose_queries(
     Args:
         kind: a name above.
         labels: (n,), integers or strings.
-        neighbours: (n, k), rows of each image's nearest others, nearest first, from ``nearest_neighbours``; five are used.
+        neighbours: (n, k), rows of each image's nearest others, nearest first, from ``nearest_neighbors``; five are used.
         distances: (n, k), to them.
         count: how many queries at most.
         seed: of the draw; the instructive ones are not drawn.
@@ -206,7 +206,7 @@ def _nearest_mates(rows: Indices, y: Indices, X: NDArray[np.floating]) -> Distan
     ends = np.cumsum(np.bincount(y))
     for one in np.unique(y[rows]):
         members = order[ends[one - 1] if one else 0 : ends[one]]
-        D[members] = nearest_neighbours(X[members], 1)[0][:, 0]
+        D[members] = nearest_neighbors(X[members], 1)[0][:, 0]
     return D[rows]
 
 
@@ -214,7 +214,7 @@ def _with_nearest_right(queries: Queries, y: Indices, X: NDArray[np.floating]) -
     """The nearest right image of each query from the list of all images, whose order is exact."""
     found, D, ranks = np.empty_like(queries.rows), np.empty(len(queries)), np.empty_like(queries.rows)
     for q, row in enumerate(queries.rows):
-        all_distances, everyone = (each[0] for each in nearest_neighbours(X, len(X), queries=X[row : row + 1]))
+        all_distances, everyone = (each[0] for each in nearest_neighbors(X, len(X), queries=X[row : row + 1]))
         others = everyone != row
         all_distances, everyone = all_distances[others], everyone[others]
         at = int(np.argmax(y[everyone] == y[row]))
@@ -303,7 +303,7 @@ def _checked_lists(y: Indices, neighbours: Indices, distances: Distances) -> tup
     if y.ndim != 1 or neighbours.ndim != 2 or len(neighbours) != len(y) or not neighbours.size:
         raise ValueError(
             f"neighbours must have shape (n, k), a row per label and k >= 1, got {neighbours.shape} for labels {y.shape}. "
-            "Pass the indices of nearest_neighbours."
+            "Pass the indices of nearest_neighbors."
         )
     if distances.shape != neighbours.shape:
         raise ValueError(f"distances must have the shape of neighbours, {neighbours.shape}, got {distances.shape}.")
@@ -311,13 +311,13 @@ def _checked_lists(y: Indices, neighbours: Indices, distances: Distances) -> tup
     if neighbours.dtype.kind not in "iu" or neighbours.min() < 0 or neighbours.max() >= len(y):
         raise ValueError(
             f"neighbours must be integers from 0 to {len(y) - 1}, got {neighbours.dtype} from {neighbours.min()} to "
-            f"{neighbours.max()}. Pass the indices of nearest_neighbours."
+            f"{neighbours.max()}. Pass the indices of nearest_neighbors."
         )
     own = (neighbours == np.arange(len(y))[:, None]).any(axis=1)
     if own.any():
         raise ValueError(f"no image may be its own neighbour, row {np.argmax(own)} is. Search without queries, or drop it.")
     if distances.dtype.kind != "f" or not np.isfinite(distances).all():
-        raise ValueError("distances must be finite numbers of a float type. Pass those of nearest_neighbours.")
+        raise ValueError("distances must be finite numbers of a float type. Pass those of nearest_neighbors.")
     return neighbours.astype(np.int64), distances
 
 

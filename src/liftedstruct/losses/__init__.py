@@ -1,22 +1,23 @@
-"""One file per paper. A loss is a function of embeddings and labels, with a module as its twin for people's own loops."""
+"""One file per paper. A loss is a function of embeddings and labels, and a module of the same name for training loops."""
 
 from torch import nn
 
 from liftedstruct.losses.contrastive import ContrastiveLoss, contrastive_loss
+from liftedstruct.losses.inspection import BatchInspection, effective_rank, inspect_batch
 from liftedstruct.losses.lifted_struct import LiftedStructLoss, StructuredHingeLoss, lifted_struct_loss, structured_hinge_loss
-from liftedstruct.losses.microscope import Microscope, loss_microscope
 from liftedstruct.losses.triplet import TripletLoss, triplet_loss
 
 __all__ = [
     "LOSSES",
+    "BatchInspection",
     "ContrastiveLoss",
     "LiftedStructLoss",
-    "Microscope",
     "StructuredHingeLoss",
     "TripletLoss",
     "contrastive_loss",
+    "effective_rank",
+    "inspect_batch",
     "lifted_struct_loss",
-    "loss_microscope",
     "structured_hinge_loss",
     "triplet_loss",
 ]

@@ -1,52 +1,74 @@
-r"""The contrastive loss of Hadsell, Chopra and LeCun (CVPR 2006) as the paper states it, **Eq. 1**:
+r"""The contrastive loss of Hadsell, Chopra and LeCun (CVPR 2006), over all pairs of a batch or as the paper states it.
+
+**All pairs** of a labelled batch, positive pairs :math:`\mathcal P` and negative pairs :math:`\mathcal N` (``pairs="all"``):
+
+.. math:: J = \frac12 \Bigl( \frac{1}{|\mathcal P|} \sum_{(i,j)\in\mathcal P} D_{ij}^2
+              + \frac{1}{|\mathcal N|} \sum_{(i,k)\in\mathcal N} [\alpha - D_{ik}]_+^2 \Bigr)
+
+**Eq. 1** of the paper (``pairs="rows"``), the same where half of the pairs are positive:
 
 .. math:: J = \frac1m \sum_{(i,j)}^{m/2} y_{ij} D_{ij}^2 + (1 - y_{ij}) [\alpha - D_{ij}]_+^2
 
 Paper to code: rows 2t and 2t + 1 of the batch are pair t; :math:`y_{ij}` is 1 where their labels are equal.
 
-**Requirements**: an even number of rows, laid out in pairs (``batches.PairBatches``), some positive and some negative: positive
-pairs alone are all pulled to one point, and negative pairs alone say nothing about classes, so a batch of four rows or more
-that has only one kind is a warning. In particular, ``batches.BalancedBatches`` of an even number of images per class has no
-negative pair at all. **Relations**: it sees m/2 edges of a
-batch; :func:`~liftedstruct.losses.lifted_struct.lifted_struct_loss` sees all of them.
+**Requirements**: some positive and some negative pairs: positive pairs alone are all pulled to one point, and negative pairs
+alone say nothing about classes, so a batch of two pairs or more that has only one kind is a warning. ``"rows"`` needs an even
+number of rows, laid out in pairs (``PairSampler``); a ``BalancedSampler`` of an even number of images per class has no negative
+pair there. **Relations**: the pairs are independent of each other;
+:func:`~liftedstruct.losses.lifted_struct.lifted_struct_loss` weighs the negatives of a pair against each other.
 """
 
 import warnings
+from functools import partial
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_finite, check_margin
+from liftedstruct.distances import SortedBatch, full_precision, negative_mask, pairwise_distances, positive_mask
+from liftedstruct.losses.closed_form import closed_form
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_finite, check_margin, pick
 
-__all__ = ["ContrastiveLoss", "contrastive_loss"]
+__all__ = ["ContrastiveLoss", "contrastive_loss", "contrastive_loss_plain"]
+
+Pairs = Literal["all", "rows"]
+PAIRS = dict.fromkeys(get_args(Pairs))
+MAX_BYTES = 1 << 26  # of a block of rows
 
 
-def contrastive_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0) -> Tensor:
-    r"""Eq. 1 on a batch of pairs.
+def contrastive_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, *, pairs: Pairs = "all") -> Tensor:
+    r"""The contrastive loss of a batch.
 
     Args:
-        embeddings: (m, d), any float type, m even; rows 2t and 2t + 1 are pair t.
+        embeddings: (m, d), any float type.
         labels: (m,), class labels of the images, not of the pairs.
         margin: the paper's :math:`\alpha`; a negative pair farther apart than this contributes 0.
+        pairs: ``"all"`` takes every pair of the batch, in blocks of rows; ``"rows"`` the pairs in rows 2t and 2t + 1, Eq. 1.
 
     Returns:
-        The loss, a scalar tensor. The gradient of a negative pair at distance 0 is 0.
+        The loss, a scalar tensor. The gradient of a negative pair at distance 0 is 0. Without a positive pair, or without a
+        negative one, that part is 0.
 
     Warns:
         UserWarning: two pairs or more, all positive or all negative.
 
     >>> import torch
     >>> x = torch.tensor([[0.0], [2.0], [0.0], [0.5]])  # a positive pair at 2, a negative one at 0.5
-    >>> contrastive_loss(x, [3, 3, 3, 4]).item()  # (2² + (1 - 0.5)²) / 4
+    >>> contrastive_loss(x, [3, 3, 3, 4], pairs="rows").item()  # (2² + (1 - 0.5)²) / 4
     1.0625
+    >>> round(contrastive_loss(x, [3, 3, 3, 4]).item(), 4)  # ((2² + 0² + 2²) / 3 + (0.5² + 0² + 0.5²) / 3) / 2
+    1.4167
 
     """
     X = as_embeddings(embeddings)
     y, alpha, m = as_labels(labels, X), check_margin(margin), len(X)
+    pick(PAIRS, pairs, "pairs")
+    if pairs == "all":
+        return _contrastive_closed(X, y, alpha, plain=partial(contrastive_loss_plain, labels=y, margin=alpha))
     if m % 2:
         raise ValueError(
             f"contrastive_loss needs pairs in rows 2t and 2t + 1, so an even number of rows, got {m}. "
-            "Drop a row, or sample with PairBatches."
+            "Drop a row, sample with PairSampler, or pass pairs='all'."
         )
     D2 = (X[0::2] - X[1::2]).square().sum(dim=1)  # D_ij²                                             (m/2,)
     find = _positives_op if torch.compiler.is_compiling() else _positives
@@ -56,18 +78,77 @@ def contrastive_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: flo
     return torch.where(y_ij, D2, (alpha - D).clamp_min(0).square()).sum() / m
 
 
+class ContrastiveLoss(nn.Module):
+    """:func:`contrastive_loss` as a module.
+
+    Args:
+        margin: distance beyond which a negative pair is far enough apart.
+        pairs: "all" pairs of the batch, or those in "rows" 2t and 2t + 1 (the paper's equation).
+    """
+
+    def __init__(self, margin: float = 1.0, *, pairs: Pairs = "all") -> None:
+        super().__init__()
+        pick(PAIRS, pairs, "pairs")
+        self.margin, self.pairs = check_margin(margin), pairs
+        self.layout: str | None = "pairs" if pairs == "rows" else None
+
+    def forward(self, embeddings: EmbeddingsLike, labels: LabelsLike) -> Tensor:
+        return contrastive_loss(embeddings, labels, self.margin, pairs=self.pairs)
+
+    def extra_repr(self) -> str:
+        return f"margin={self.margin}, pairs={self.pairs!r}"
+
+
+def contrastive_loss_plain(embeddings: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
+    """All pairs, term by term; for reading, for the tests and for second derivatives."""
+    P, N = positive_mask(labels), negative_mask(labels)  #                                            (m, m)
+    D = pairwise_distances(embeddings)  # D_ij                                                        (m, m)
+    pull = torch.where(P, D, 0).square().sum() / max(1, int(P.sum()))
+    push = torch.where(N, (margin - D).clamp_min(0), 0).square().sum() / max(1, int(N.sum()))
+    return (pull + push) / 2
+
+
+def _contrastive(embeddings: Tensor, labels: Tensor, margin: float, gradient: bool) -> tuple[Tensor, Tensor]:
+    r"""The loss over all pairs and its gradient, block by block.
+
+    :math:`\partial J / \partial D` over D is :math:`1 / |\mathcal P|` on a positive pair and
+    :math:`-[\alpha - D_{ik}]_+ / (D_{ik} |\mathcal N|)` on a negative one; that matrix is ``-M``.
+    """
+    with full_precision(embeddings.device):
+        batch, m = SortedBatch.of(embeddings, labels), len(embeddings)
+        n_positive, n_negative = batch.n_pairs, m * (m - 1) // 2 - batch.n_pairs
+        _warn_of_one_kind(n_positive, n_negative, "pairs", "BalancedSampler")
+        loss, dX = embeddings.new_zeros(()), torch.zeros_like(embeddings)
+        blocks = batch.blocks(MAX_BYTES)
+        D_block = embeddings.new_empty(blocks[0].stop, m)
+        for rows in blocks:
+            D = batch.products(rows, out=D_block[: rows.stop - rows.start])
+            close = batch.distances(D, rows)
+            cols, real = batch.positives(rows)
+            which = batch.close(D, rows) if close and gradient else None
+            D_pos = D.gather(1, cols).masked_fill_(~real, 0)  #                                       (b, size)
+            D.scatter_(1, cols, torch.inf)  # now of negative pairs only
+            H = (margin - D).clamp_min_(0)  # [α - D_ik]+                                             (b, m)
+            # 4 and not 2: each pair is met from both sides
+            loss += D_pos.square().sum() / (4 * max(1, n_positive)) + H.square().sum() / (4 * max(1, n_negative))
+            if gradient:
+                M = H.div_(D).masked_fill_(D == 0, 0).div_(max(1, n_negative))
+                M.scatter_add_(1, cols, real.to(M.dtype).div_(-max(1, n_positive)))
+                if which is not None:
+                    batch.by_differences(M, rows, which, dX)
+                dX[rows] += M @ batch.X - M.sum(dim=1, keepdim=True) * batch.X[rows]
+        return loss, batch.in_callers_order(dX)
+
+
+_contrastive_closed = closed_form(_contrastive)
+
+
 def _positives(embeddings: Tensor, D2: Tensor, labels: Tensor) -> Tensor:
-    """Which pairs are positive, y_ij, after the checks that depend on values."""
+    """Which pairs of rows are positive, y_ij, after the checks that depend on values."""
     y_ij = labels[0::2] == labels[1::2]
     total, n_positive = torch.stack((D2.sum(), y_ij.sum())).tolist()
     check_finite(embeddings, total)
-    if len(y_ij) > 1 and n_positive in (0, len(y_ij)):
-        what = "positive, which only pull together" if n_positive else "negative, which only push apart"
-        warnings.warn(
-            f"contrastive_loss needs positive and negative pairs in rows 2t and 2t + 1, got {len(y_ij)} pairs that are all "
-            f"{what}. Sample with PairBatches.",
-            stacklevel=3,
-        )
+    _warn_of_one_kind(int(n_positive), len(y_ij) - int(n_positive), "pairs in rows 2t and 2t + 1", "PairSampler")
     return y_ij
 
 
@@ -80,15 +161,11 @@ def _(embeddings: Tensor, D2: Tensor, labels: Tensor) -> Tensor:
     return torch.empty_like(D2, dtype=torch.bool)
 
 
-class ContrastiveLoss(nn.Module):
-    """:func:`contrastive_loss` as a module."""
-
-    def __init__(self, margin: float = 1.0) -> None:
-        super().__init__()
-        self.margin = check_margin(margin)
-
-    def forward(self, embeddings: EmbeddingsLike, labels: LabelsLike) -> Tensor:
-        return contrastive_loss(embeddings, labels, self.margin)
-
-    def extra_repr(self) -> str:
-        return f"margin={self.margin}"
+def _warn_of_one_kind(n_positive: int, n_negative: int, pairs: str, sampler: str) -> None:
+    if n_positive + n_negative > 1 and not (n_positive and n_negative):
+        what = "positive, which only pull together" if n_positive else "negative, which only push apart"
+        warnings.warn(
+            f"contrastive_loss needs positive and negative {pairs}, got {n_positive + n_negative} pairs that are all {what}. "
+            f"Sample with {sampler}.",
+            stacklevel=4,
+        )

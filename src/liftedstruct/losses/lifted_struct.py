@@ -10,23 +10,33 @@ r"""The lifted structured loss of Song, Xiang, Jegelka and Savarese (CVPR 2016) 
 **Eq. 3**, the objective itself (:func:`structured_hinge_loss`), with the two sums of exponentials replaced by
 :math:`\max(\max_k \alpha - D_{ik}, \max_l \alpha - D_{jl})`.
 
-Paper to code: :math:`D` is ``D``, :math:`\alpha` ``margin``, :math:`\mathcal P` every i < j of one class in the batch (all of
+Paper to code: :math:`D_{ij} = \lVert x_i - x_j \rVert / \tau` is ``D``, with a ``temperature`` :math:`\tau` that is 1 in the
+paper, :math:`\alpha` ``margin``, :math:`\mathcal P` every i < j of one class in the batch (all of
 them, not only the pairs that the batch was built from), :math:`\mathcal N` all pairs of different classes.
 
 **Requirements**: labels of which at least two are equal and two differ; otherwise the loss is 0. **Recommendations**: raw
-embeddings, or normalised ones divided by a temperature of about 0.05: on the unit sphere itself the bound cannot fall below
+embeddings, or normalized ones and a temperature of about 0.05: on the unit sphere itself the bound cannot fall below
 about 13 at m = 128, whatever is learned.
-**Relations**: contrastive and triplet losses see m/2 and 2m/3 edges of a batch, these two all m(m - 1)/2.
+**Relations**: the contrastive and triplet losses as the paper has them see m/2 and 2m/3 edges of a batch, these two all
+m(m - 1)/2.
 """
 
 from functools import partial
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from liftedstruct.distances import SortedBatch, full_precision, negative_mask, pairwise_distances, positive_mask, workspace
-from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_count, check_margin
+from liftedstruct.losses.closed_form import closed_form
+from liftedstruct.runtime.checks import (
+    EmbeddingsLike,
+    LabelsLike,
+    as_embeddings,
+    as_labels,
+    check_count,
+    check_margin,
+    check_temperature,
+)
 
 __all__ = [
     "LiftedStructLoss",
@@ -41,7 +51,7 @@ MAX_BYTES = 1 << 30  # one m x m float32 matrix up to m = 16,000; beyond that bl
 
 
 def lifted_struct_loss(
-    embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, *, max_bytes: int = MAX_BYTES
+    embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, temperature: float = 1.0, *, max_bytes: int = MAX_BYTES
 ) -> Tensor:
     r"""Eq. 4, the smooth bound, with its closed-form gradient, in :math:`O(m^2)` time and memory.
 
@@ -49,6 +59,7 @@ def lifted_struct_loss(
         embeddings: (m, d), any float type. Half types, also under autocast, are computed in float32.
         labels: (m,), integers of any size or strings.
         margin: the paper's :math:`\alpha`.
+        temperature: :math:`\tau`, divides the distances.
         max_bytes: where one m x m matrix would not fit this budget, the same value and gradient are computed block by
             block, in about twice the time and in memory that grows with m only; so the objective can be evaluated over a
             whole training set, as the paper defines it.
@@ -66,16 +77,19 @@ def lifted_struct_loss(
     0.0491
 
     """
-    X = as_embeddings(embeddings)
+    X = _scaled(embeddings, temperature)
     y, alpha, budget = as_labels(labels, X), check_margin(margin), check_count("max_bytes", max_bytes)
-    compute = _lifted_struct_op if torch.compiler.is_compiling() else _lifted_struct
-    function = _closed_form(X)
-    loss, dX = compute(X.detach(), y, alpha, budget, function is not None)
-    return _attach(function, X, loss, dX, partial(lifted_struct_loss_plain, labels=y, margin=alpha))
+    return _lifted_struct_closed(X, y, alpha, budget, plain=partial(lifted_struct_loss_plain, labels=y, margin=alpha))
 
 
 def structured_hinge_loss(
-    embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, *, plus: bool = False, max_bytes: int = MAX_BYTES
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
+    margin: float = 1.0,
+    temperature: float = 1.0,
+    *,
+    plus: bool = False,
+    max_bytes: int = MAX_BYTES,
 ) -> Tensor:
     r"""Eq. 3, the objective with the nested maximum, with its subgradient.
 
@@ -86,6 +100,7 @@ def structured_hinge_loss(
         embeddings: (m, d), any float type.
         labels: (m,), integers of any size or strings.
         margin: the paper's :math:`\alpha`.
+        temperature: :math:`\tau`, divides the distances.
         plus: the variant of the paper's footnote, :math:`\max_k(\alpha - D_{ik}) + \max_l(\alpha - D_{jl})`, in which the
             nearest negatives of **both** images are pushed away.
         max_bytes: the work is done in blocks of rows of which a few fit this budget.
@@ -99,40 +114,59 @@ def structured_hinge_loss(
     0.5
 
     """
-    X = as_embeddings(embeddings)
+    X = _scaled(embeddings, temperature)
     y, alpha, budget = as_labels(labels, X), check_margin(margin), check_count("max_bytes", max_bytes)
-    compute = _structured_hinge_op if torch.compiler.is_compiling() else _structured_hinge
-    function = _closed_form(X)
-    loss, dX = compute(X.detach(), y, alpha, plus, budget, function is not None)
-    return _attach(function, X, loss, dX, partial(structured_hinge_loss_plain, labels=y, margin=alpha, plus=plus))
+    plain = partial(structured_hinge_loss_plain, labels=y, margin=alpha, plus=plus)
+    return _structured_hinge_closed(X, y, alpha, plus, budget, plain=plain)
 
 
 class LiftedStructLoss(nn.Module):
-    """:func:`lifted_struct_loss` as a module."""
+    """:func:`lifted_struct_loss` as a module.
 
-    def __init__(self, margin: float = 1.0, *, max_bytes: int = MAX_BYTES) -> None:
+    Args:
+        margin: the paper's alpha: how much farther than the positives the negatives should be.
+        temperature: divisor of the distances; about 0.05 for normalized embeddings.
+    """
+
+    layout: str | None = None
+
+    def __init__(self, margin: float = 1.0, temperature: float = 1.0) -> None:
         super().__init__()
-        self.margin, self.max_bytes = check_margin(margin), check_count("max_bytes", max_bytes)
+        self.margin, self.temperature = check_margin(margin), check_temperature(temperature)
 
     def forward(self, embeddings: EmbeddingsLike, labels: LabelsLike) -> Tensor:
-        return lifted_struct_loss(embeddings, labels, self.margin, max_bytes=self.max_bytes)
+        return lifted_struct_loss(embeddings, labels, self.margin, self.temperature)
 
     def extra_repr(self) -> str:
-        return f"margin={self.margin}"
+        return f"margin={self.margin}, temperature={self.temperature}"
 
 
 class StructuredHingeLoss(nn.Module):
-    """:func:`structured_hinge_loss` as a module."""
+    """:func:`structured_hinge_loss` as a module.
 
-    def __init__(self, margin: float = 1.0, *, plus: bool = False, max_bytes: int = MAX_BYTES) -> None:
+    Args:
+        margin: the paper's alpha: how much farther than the positives the negatives should be.
+        temperature: divisor of the distances; about 0.05 for normalized embeddings.
+        plus: push away the nearest negatives of both images of a pair (the paper's footnote).
+    """
+
+    layout: str | None = None
+
+    def __init__(self, margin: float = 1.0, temperature: float = 1.0, *, plus: bool = False) -> None:
         super().__init__()
-        self.margin, self.plus, self.max_bytes = check_margin(margin), plus, check_count("max_bytes", max_bytes)
+        self.margin, self.temperature, self.plus = check_margin(margin), check_temperature(temperature), plus
 
     def forward(self, embeddings: EmbeddingsLike, labels: LabelsLike) -> Tensor:
-        return structured_hinge_loss(embeddings, labels, self.margin, plus=self.plus, max_bytes=self.max_bytes)
+        return structured_hinge_loss(embeddings, labels, self.margin, self.temperature, plus=self.plus)
 
     def extra_repr(self) -> str:
-        return f"margin={self.margin}, plus={self.plus}"
+        return f"margin={self.margin}, temperature={self.temperature}, plus={self.plus}"
+
+
+def _scaled(embeddings: EmbeddingsLike, temperature: float) -> Tensor:
+    """Embeddings / τ, whose distances are D / τ."""
+    X, tau = as_embeddings(embeddings), check_temperature(temperature)
+    return X if tau == 1 else X / tau
 
 
 # The two equations as they stand in the paper, for reading, for the tests and for second derivatives.
@@ -298,72 +332,5 @@ def _structured_hinge(
         return loss, dX
 
 
-# How value and gradient reach autograd, torch.compile and second derivatives.
-
-
-class _Plain(Protocol):
-    def __call__(self, embeddings: Tensor) -> Tensor: ...
-
-
-class _ClosedForm(torch.autograd.Function):
-    """A loss whose gradient is known already. Asked for a gradient of the gradient, it goes through the plain version."""
-
-    @staticmethod
-    def forward(embeddings: Tensor, loss: Tensor, dX: Tensor, plain: _Plain) -> Tensor:
-        return loss.clone()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, _Plain], output: Tensor) -> None:
-        embeddings, _, dX, ctx.plain = inputs
-        ctx.save_for_backward(embeddings, dX)
-
-    @staticmethod
-    def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor, None, None, None]:
-        embeddings, dX = ctx.saved_tensors
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            (dX,) = torch.autograd.grad(ctx.plain(embeddings), embeddings, create_graph=True)
-        return d_loss * dX, None, None, None
-
-
-class _ClosedFormForward(_ClosedForm):
-    """The same for forward-mode derivatives, which ``torch.compile`` does not trace."""
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, _Plain], output: Tensor) -> None:
-        _ClosedForm.setup_context(ctx, inputs, output)
-        ctx.save_for_forward(inputs[2])
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        change: Tensor = (ctx.saved_tensors[-1] * tangent).sum()
-        return change
-
-
-def _closed_form(embeddings: Tensor) -> type[_ClosedForm] | None:
-    """How the gradient is wanted, if it is."""
-    if not torch.compiler.is_compiling() and torch.autograd.forward_ad.unpack_dual(embeddings).tangent is not None:
-        return _ClosedFormForward
-    return _ClosedForm if embeddings.requires_grad and torch.is_grad_enabled() else None
-
-
-def _attach(function: type[_ClosedForm] | None, embeddings: Tensor, loss: Tensor, dX: Tensor, plain: _Plain) -> Tensor:
-    if function is None:
-        return loss
-    out: Tensor = function.apply(embeddings, loss, dX, plain)  # type: ignore[no-untyped-call]
-    return out
-
-
-# torch.compile sees each loss as one opaque operator: the number of positive pairs depends on the data, so there is nothing
-# for it to trace, and the checks stay on. Outside of it the function is called directly, which is faster for small batches.
-_lifted_struct_op = torch.library.custom_op("liftedstruct::lifted_struct", _lifted_struct, mutates_args=())
-_structured_hinge_op = torch.library.custom_op("liftedstruct::structured_hinge", _structured_hinge, mutates_args=())
-
-
-@_lifted_struct_op.register_fake
-def _(embeddings: Tensor, labels: Tensor, margin: float, max_bytes: int, gradient: bool) -> tuple[Tensor, Tensor]:
-    return embeddings.new_empty(()), embeddings.new_empty(embeddings.shape)
-
-
-@_structured_hinge_op.register_fake
-def _(embeddings: Tensor, labels: Tensor, margin: float, plus: bool, max_bytes: int, gradient: bool) -> tuple[Tensor, Tensor]:
-    return embeddings.new_empty(()), embeddings.new_empty(embeddings.shape)
+_lifted_struct_closed = closed_form(_lifted_struct)
+_structured_hinge_closed = closed_form(_structured_hinge)

@@ -1,75 +1,181 @@
-r"""The triplet loss of Weinberger, Blitzer and Saul (NIPS 2006) as the paper states it, **Eq. 2**:
+r"""The triplet loss of Weinberger, Blitzer and Saul (NIPS 2006), over all triplets of a batch or as the paper states it.
+
+**All triplets** :math:`\mathcal T` of a labelled batch, anchor a, positive p and negative n (``triplets="all"``):
+
+.. math:: J = \frac{1}{2|\mathcal T|} \sum_{(a,p,n)\in\mathcal T} \bigl[D_{ap}^2 - D_{an}^2 + \alpha\bigr]_+
+
+**Eq. 2** of the paper (``triplets="rows"``) is the same over m/3 given triplets:
 
 .. math:: J = \frac{3}{2m} \sum_i^{m/3} \bigl[D_{ia,ip}^2 - D_{ia,in}^2 + \alpha\bigr]_+
 
 Paper to code: rows 3t, 3t + 1, 3t + 2 of the batch are anchor a, positive p and negative n of triplet t.
 
-**Requirements**: rows in multiples of three, laid out in triplets (``batches.TripletBatches``). **Relations**: with
-``negative="semi-hard"`` the negative is chosen in the batch as in FaceNet (Schroff, Kalenichenko and Philbin, CVPR 2015); it
-is chosen for the anchor alone, where the lifted structured loss mines both images of every pair.
+**Requirements**: two images of one class and one of another, otherwise the loss is 0; ``"rows"`` needs rows in multiples of
+three, laid out in triplets (``TripletSampler``). **Relations**: ``"semi-hard"`` has one negative for each (a, p), chosen in the
+batch as in FaceNet (Schroff, Kalenichenko and Philbin, CVPR 2015); it is chosen for the anchor alone, where the lifted
+structured loss mines both images of every pair.
 """
 
+from functools import partial
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from liftedstruct.distances import pairwise_distances
+from liftedstruct.distances import SortedBatch, full_precision, pairwise_distances
+from liftedstruct.losses.closed_form import closed_form
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_finite, check_margin, pick
 
 __all__ = ["TripletLoss", "triplet_loss"]
 
-Negative = Literal["given", "semi-hard"]
+Triplets = Literal["all", "semi-hard", "rows", "rows-semi-hard"]
+TRIPLETS = dict.fromkeys(get_args(Triplets))
+MAX_BYTES = 1 << 26  # of a block of rows
 
 
-def triplet_loss(
-    embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, *, negative: Negative = "given"
-) -> Tensor:
-    r"""Eq. 2 on a batch of triplets.
+def triplet_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, *, triplets: Triplets = "all") -> Tensor:
+    r"""The triplet loss of a batch.
 
     Args:
-        embeddings: (m, d), any float type; rows 3t, 3t + 1, 3t + 2 are anchor, positive and negative.
-        labels: (m,), class labels; anchor and positive share one, the negative has another.
+        embeddings: (m, d), any float type.
+        labels: (m,), class labels.
         margin: the paper's :math:`\alpha`, on squared distances.
-        negative: ``"given"`` takes row 3t + 2. ``"semi-hard"`` takes, for each anchor, the nearest image of another class in
-            the whole batch that is farther away than the positive; where all are nearer, the farthest of them.
+        triplets: ``"all"`` triplets of the batch; ``"semi-hard"`` takes every anchor and positive, and as negative the nearest
+            image of another class that is farther away than the positive; where all are nearer, the farthest of them.
+            ``"rows"`` takes rows 3t, 3t + 1, 3t + 2 as anchor, positive and negative, Eq. 2, and ``"rows-semi-hard"`` anchor
+            and positive of these and the semi-hard negative of the whole batch.
 
     Returns:
-        The loss, a scalar tensor.
+        The loss, a scalar tensor. It is 0, and still has a graph, for a batch without a positive or without a negative.
 
     >>> import torch
     >>> x = torch.tensor([[0.0], [1.0], [1.5]])
-    >>> triplet_loss(x, ["a", "a", "b"], margin=2.0).item()  # 3 / (2 * 3) * (1 - 2.25 + 2)
+    >>> triplet_loss(x, ["a", "a", "b"], margin=2.0, triplets="rows").item()  # 3 / (2 * 3) * (1 - 2.25 + 2)
     0.375
+    >>> triplet_loss(x, ["a", "a", "b"], margin=2.0).item()  # ((1 - 2.25 + 2) + (1 - 0.25 + 2)) / (2 * 2)
+    0.875
 
     """
     X = as_embeddings(embeddings)
     y, alpha, m = as_labels(labels, X), check_margin(margin), len(X)
-    pick(dict.fromkeys(get_args(Negative)), negative, "negative")
+    pick(TRIPLETS, triplets, "triplets")
+    semi_hard = triplets.endswith("semi-hard")
+    if not triplets.startswith("rows"):
+        return _triplet_closed(
+            X, y, alpha, semi_hard, plain=partial(_differentiable, labels=y, margin=alpha, semi_hard=semi_hard)
+        )
     if m % 3:
         raise ValueError(
             f"triplet_loss needs triplets in rows 3t, 3t + 1, 3t + 2, so a multiple of three rows, got {m}. "
-            "Drop rows, or sample with TripletBatches."
+            "Drop rows, sample with TripletSampler, or pass triplets='all'."
         )
     choose = _negatives_op if torch.compiler.is_compiling() else _negatives
-    a, p, n = X[0::3], X[1::3], X.index_select(0, choose(X.detach(), y, negative))  #                 (m/3, d)
+    a, p, n = X[0::3], X[1::3], X.index_select(0, choose(X.detach(), y, semi_hard))  #                (m/3, d)
     D2_ap, D2_an = (a - p).square().sum(dim=1), (a - n).square().sum(dim=1)  #                        (m/3,)
     return 3 / (2 * m) * (D2_ap - D2_an + alpha).clamp_min(0).sum()
 
 
-def _negatives(embeddings: Tensor, labels: Tensor, negative: str) -> Tensor:
-    """For each anchor the row of its negative, after the checks that depend on values.                      (m/3,)"""
+class TripletLoss(nn.Module):
+    """:func:`triplet_loss` as a module.
+
+    Args:
+        margin: how much larger the squared distance to the negative should be than that to the positive.
+        triplets: "all" of the batch, "semi-hard" negatives, or those in "rows" 3t, 3t + 1, 3t + 2, also as "rows-semi-hard".
+    """
+
+    def __init__(self, margin: float = 1.0, *, triplets: Triplets = "all") -> None:
+        super().__init__()
+        pick(TRIPLETS, triplets, "triplets")
+        self.margin, self.triplets = check_margin(margin), triplets
+        self.layout: str | None = "triplets" if triplets.startswith("rows") else None
+
+    def forward(self, embeddings: EmbeddingsLike, labels: LabelsLike) -> Tensor:
+        return triplet_loss(embeddings, labels, self.margin, triplets=self.triplets)
+
+    def extra_repr(self) -> str:
+        return f"margin={self.margin}, triplets={self.triplets!r}"
+
+
+def _triplet(embeddings: Tensor, labels: Tensor, margin: float, semi_hard: bool, gradient: bool) -> tuple[Tensor, Tensor]:
+    r"""The loss over triplets of the whole batch, and its gradient.
+
+    A triplet above 0 adds :math:`D_{ap}^2` and takes :math:`D_{an}^2` away. With :math:`w_{ij}` the number of active triplets
+    with pair ij, signed, the loss is :math:`\sum_{ij} w_{ij} D_{ij}^2 = \mathrm{tr}\, X^\top L X` plus their margins, with
+    the Laplacian :math:`L = \mathrm{diag}(S 1) - S` of :math:`S = w + w^\top`. Its gradient is :math:`2 L X`.
+    """
+    with full_precision(embeddings.device):
+        batch = SortedBatch.of(embeddings, labels)
+        S, margins = _active(batch, margin, semi_hard)
+        X = embeddings.index_select(0, batch.order).to(S.dtype)
+        X -= X.mean(dim=0)
+        LX = S.sum(dim=1, keepdim=True) * X - S @ X  #                                                (m, d)
+        loss, dX = (X * LX).sum() + margins, batch.in_callers_order(2 * LX)
+        return loss.to(embeddings.dtype), dX.to(embeddings.dtype)
+
+
+_triplet_closed = closed_form(_triplet)
+
+
+def _differentiable(embeddings: Tensor, labels: Tensor, margin: float, semi_hard: bool) -> Tensor:
+    """The same for second derivatives; S is constant but for the jumps."""
+    with full_precision(embeddings.device):
+        batch = SortedBatch.of(embeddings.detach(), labels)
+        S, margins = _active(batch, margin, semi_hard)
+        X = embeddings.index_select(0, batch.order).to(S.dtype)
+        X = X - X.detach().mean(dim=0)
+        return ((X * (S.sum(dim=1, keepdim=True) * X - S @ X)).sum() + margins).to(embeddings.dtype)
+
+
+def _active(batch: SortedBatch, margin: float, semi_hard: bool) -> tuple[Tensor, float]:
+    """S, and the margins of the active triplets; both over twice the number of triplets.                       (m, m), ()"""
+    m, active = len(batch.X), 0
+    wide = torch.float32 if batch.X.device.type == "mps" else torch.float64  # the sums have terms of both signs
+    W = batch.X.new_zeros((m, m), dtype=wide)
+    if batch.n_pairs == 0 or batch.n_classes < 2:
+        return W, 0.0
+    for rows in batch.blocks(MAX_BYTES):
+        D2 = batch.products(rows, out=batch.X.new_empty(rows.stop - rows.start, m))
+        batch.distances(D2, rows)
+        D2.square_()
+        cols, real = batch.positives(rows)
+        D2_ap = D2.gather(1, cols).masked_fill_(~real, -torch.inf)  #                                 (b, size)
+        D2_an = D2.scatter_(1, cols, torch.inf)  # infinite where not a negative                      (b, m)
+        if semi_hard:
+            D2_an, n = D2_an.sort(dim=1, stable=True)
+            last = (m - 1 - batch.size[rows, None]).expand_as(cols)  # the farthest negative
+            at = torch.searchsorted(D2_an, D2_ap, right=True).minimum(last)
+            counts = (D2_ap - D2_an.gather(1, at) + margin > 0).to(W.dtype)
+            W[rows].scatter_add_(1, n.gather(1, at), -counts)
+        else:
+            D2_ap, order = D2_ap.sort(dim=1)
+            cols = cols.gather(1, order)
+            at = torch.searchsorted(D2_ap + margin, D2_an, right=True)  # positives before it are inactive (b, m)
+            W[rows] -= D2_ap.shape[1] - at
+            before = at.new_zeros(len(at), D2_ap.shape[1] + 1).scatter_add_(1, at, torch.ones_like(at))
+            counts = before.cumsum(dim=1)[:, :-1].masked_fill_(D2_ap == -torch.inf, 0).to(W.dtype)
+        W[rows].scatter_add_(1, cols, counts)
+        active += int(counts.sum())
+    n_triplets = int(((batch.size - 1) * (1 if semi_hard else m - batch.size)).sum())
+    return (W + W.T).div_(2 * n_triplets), margin * active / (2 * n_triplets)
+
+
+def _negatives(embeddings: Tensor, labels: Tensor, semi_hard: bool) -> Tensor:
+    """For each anchor in rows 3t the row of its negative, after the checks that depend on values.          (m/3,)"""
     wrong = (labels[0::3] != labels[1::3]) | (labels[0::3] == labels[2::3])
     if wrong.any():
         t = int(wrong.nonzero()[0])
         raise ValueError(
             f"triplet_loss needs anchor and positive of one class and a negative of another, got labels "
-            f"{labels[3 * t : 3 * t + 3].tolist()} in rows {3 * t} to {3 * t + 2}. Sample with TripletBatches."
+            f"{labels[3 * t : 3 * t + 3].tolist()} in rows {3 * t} to {3 * t + 2}. Sample with TripletSampler."
         )
     check_finite(embeddings, torch.linalg.vector_norm(embeddings).square().item())
-    if negative == "semi-hard":
-        return _semi_hard(embeddings, labels)
-    return torch.arange(2, len(labels), 3, device=labels.device)
+    if not semi_hard:
+        return torch.arange(2, len(labels), 3, device=labels.device)
+    D = pairwise_distances(embeddings)[0::3]  #                                                       (m/3, m)
+    D_ap = D.gather(1, 3 * torch.arange(len(D), device=D.device)[:, None] + 1)
+    other = labels[0::3, None] != labels[None, :]
+    nearest, at = D.masked_fill(~(other & (D_ap < D)), torch.inf).min(dim=1)
+    return torch.where(nearest.isfinite(), at, D.masked_fill(~other, -1).argmax(dim=1))
 
 
 # An opaque operator for torch.compile, which cannot trace the checks.
@@ -77,31 +183,5 @@ _negatives_op = torch.library.custom_op("liftedstruct::triplet_negatives", _nega
 
 
 @_negatives_op.register_fake
-def _(embeddings: Tensor, labels: Tensor, negative: str) -> Tensor:
+def _(embeddings: Tensor, labels: Tensor, semi_hard: bool) -> Tensor:
     return labels.new_empty(len(labels) // 3)
-
-
-def _semi_hard(X: Tensor, y: Tensor) -> Tensor:
-    """For each anchor the row of its negative in the whole batch.                                           (m/3,)"""
-    D = pairwise_distances(X)[0::3]  #                                                                (m/3, m)
-    D_ap = D.gather(1, 3 * torch.arange(len(D), device=D.device)[:, None] + 1)
-    other = y[0::3, None] != y[None, :]
-    farther = D.masked_fill(~(other & (D_ap < D)), torch.inf)
-    nearest, at = farther.min(dim=1)
-    farthest = D.masked_fill(~other, -1).argmax(dim=1)
-    return torch.where(nearest.isfinite(), at, farthest)
-
-
-class TripletLoss(nn.Module):
-    """:func:`triplet_loss` as a module."""
-
-    def __init__(self, margin: float = 1.0, *, negative: Negative = "given") -> None:
-        super().__init__()
-        pick(dict.fromkeys(get_args(Negative)), negative, "negative")
-        self.margin, self.negative = check_margin(margin), negative
-
-    def forward(self, embeddings: EmbeddingsLike, labels: LabelsLike) -> Tensor:
-        return triplet_loss(embeddings, labels, self.margin, negative=self.negative)
-
-    def extra_repr(self) -> str:
-        return f"margin={self.margin}, negative={self.negative!r}"

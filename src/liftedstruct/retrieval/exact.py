@@ -37,7 +37,7 @@ TINY = 2.0**-120  # per dimension: what float32 loses where it underflows
 
 
 def door(embeddings: EmbeddingsLike) -> Tensor:
-    """Embeddings as a contiguous tensor (n, d) in float32 or float64, out of any graph, on a CPU or a CUDA device."""
+    """EmbeddingsLike as a contiguous tensor (n, d) in float32 or float64, out of any graph, on a CPU or a CUDA device."""
     X = as_embeddings(embeddings).detach().contiguous()
     return X if X.device.type == "cuda" else X.cpu()
 

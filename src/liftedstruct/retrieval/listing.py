@@ -30,7 +30,7 @@ from liftedstruct.retrieval.exact import (
 from liftedstruct.runtime.checks import EmbeddingsLike, check_count, check_finite, pick
 from liftedstruct.runtime.threads import few_threads, share_out
 
-__all__ = ["Search", "nearest_neighbours"]
+__all__ = ["Search", "nearest_neighbors"]
 
 METRICS = {"cosine": True, "euclidean": False}
 FEW = 1 << 23  # multiplications: less than this is done at once, without candidates
@@ -40,14 +40,14 @@ COLUMNS = 1 << 14  # images that torch compares with a block of queries at a tim
 
 
 @overload
-def nearest_neighbours(
+def nearest_neighbors(
     embeddings: Tensor, k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
 ) -> tuple[Tensor, Tensor]: ...
 @overload
-def nearest_neighbours(
+def nearest_neighbors(
     embeddings: NDArray[np.floating], k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
 ) -> tuple[Doubles, Integers]: ...
-def nearest_neighbours(
+def nearest_neighbors(
     embeddings: EmbeddingsLike, k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
 ) -> tuple[Tensor, Tensor] | tuple[Doubles, Integers]:
     """The k nearest embeddings of each query, nearest first; of two at the same squared distance the lower index comes first.
@@ -63,7 +63,7 @@ def nearest_neighbours(
         distance is taken as half the squared Euclidean distance of the unit vectors, which keeps its digits at small angles.
 
     >>> import numpy as np
-    >>> distances, indices = nearest_neighbours(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]), k=2)
+    >>> distances, indices = nearest_neighbors(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]), k=2)
     >>> indices.tolist()
     [[2, 1], [2, 0], [0, 1]]
     >>> distances[0].tolist()

@@ -24,6 +24,7 @@ __all__ = [
     "check_finite",
     "check_margin",
     "check_out",
+    "check_temperature",
     "pick",
 ]
 
@@ -102,6 +103,14 @@ def check_margin(margin: float) -> float:
     number = as_number(margin)
     if not 0 <= number < math.inf:
         raise ValueError(f"margin must be a finite number >= 0, got {margin!r}. The paper uses 1.0.")
+    return number
+
+
+def check_temperature(temperature: float) -> float:
+    """The temperature as a float; it must be finite and positive."""
+    number = as_number(temperature)
+    if not 0 < number < math.inf:
+        raise ValueError(f"temperature must be a finite number > 0, got {temperature!r}. The paper has none, which is 1.0.")
     return number
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from liftedstruct import lifted_struct_loss, loss_microscope
+from liftedstruct import inspect_batch, lifted_struct_loss
 
 
 def example(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -13,7 +13,7 @@ def example(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_agrees_with_the_loss_and_its_gradient() -> None:
     X, y = example()
-    seen = loss_microscope(X, y)
+    seen = inspect_batch(X, y)
     X.requires_grad_()
     loss = lifted_struct_loss(X, y)
     (gradient,) = torch.autograd.grad(loss, X)
@@ -23,10 +23,15 @@ def test_agrees_with_the_loss_and_its_gradient() -> None:
     assert 0 < seen.pull_share < 1
 
 
+def test_temperature_divides_the_embeddings() -> None:
+    X, y = example()
+    assert str(inspect_batch(X, y, temperature=0.5)) == str(inspect_batch(2 * X, y))
+
+
 def test_weights_are_the_papers() -> None:
     """Equations 6 and 7 divided by equation 5: exp(alpha - D_ik) / exp(J_ij - D_ij)."""
     X, y = example()
-    seen = loss_microscope(X, y, margin=0.5)
+    seen = inspect_batch(X, y, margin=0.5)
     D = torch.cdist(X, X)
     for number, (i, j) in enumerate(seen.pairs.tolist()):
         weights = seen.pair_weights(number)
@@ -40,17 +45,17 @@ def test_weights_are_the_papers() -> None:
 
 def test_distances_and_active_pairs() -> None:
     X = torch.tensor([[0.0, 0.0], [0.0, 1.0], [100.0, 0.0], [104.0, 0.0]])
-    seen = loss_microscope(X, [0, 0, 1, 1])
+    seen = inspect_batch(X, [0, 0, 1, 1])
     assert seen.positive_distance == pytest.approx(2.5)
     assert seen.negative_distance == pytest.approx(102.0, rel=1e-3)
     assert seen.active_share == 0
     assert math.isnan(seen.pull_share)
-    assert loss_microscope(X, [0, 1, 0, 1]).active_share == 1
+    assert inspect_batch(X, [0, 1, 0, 1]).active_share == 1
 
 
 def test_signs_of_collapse() -> None:
     y = torch.arange(128) // 2
-    collapsed = loss_microscope(torch.full((128, 16), 0.1), y)
+    collapsed = inspect_batch(torch.full((128, 16), 0.1), y)
     assert collapsed.loss == pytest.approx((1 + math.log(252)) ** 2 / 2, rel=1e-5)
     assert collapsed.loss == pytest.approx(collapsed.collapsed_loss, rel=1e-5)
     assert collapsed.effective_rank == 0
@@ -58,20 +63,20 @@ def test_signs_of_collapse() -> None:
     assert collapsed.positive_distance == collapsed.negative_distance == 0
     generator = torch.Generator().manual_seed(0)
     line = torch.randn(128, 1, generator=generator) * torch.randn(1, 16, generator=generator) + 7
-    assert loss_microscope(line, y).effective_rank == pytest.approx(1, abs=0.01)
-    assert loss_microscope(torch.randn(128, 16, generator=generator), y).effective_rank > 14
+    assert inspect_batch(line, y).effective_rank == pytest.approx(1, abs=0.01)
+    assert inspect_batch(torch.randn(128, 16, generator=generator), y).effective_rank > 14
 
 
 def test_effective_negatives() -> None:
     X = torch.tensor([[0.0], [0.0], [9.0], [9.0], [9.0], [-9.0]])
-    seen = loss_microscope(X, [0, 0, 1, 1, 1, 2])
+    seen = inspect_batch(X, [0, 0, 1, 1, 1, 2])
     assert seen.effective_negatives[0].item() == pytest.approx(4)  # three at 9, one at -9, all equally far
     assert seen.effective_negatives[5].item() == pytest.approx(2, abs=0.01)  # the two at 0 are nearer than the three at 9
 
 
 @pytest.mark.parametrize("labels", [[0], [0, 1, 2], [4, 4, 4]])
 def test_edges_are_finite_where_they_mean_something(labels: list[int]) -> None:
-    seen = loss_microscope(torch.arange(2.0 * len(labels)).reshape(-1, 2).half(), labels)
+    seen = inspect_batch(torch.arange(2.0 * len(labels)).reshape(-1, 2).half(), labels)
     assert seen.loss == 0
     assert math.isfinite(seen.mean_norm)
     assert math.isfinite(seen.effective_rank)
@@ -81,6 +86,6 @@ def test_edges_are_finite_where_they_mean_something(labels: list[int]) -> None:
 
 
 def test_reads_as_a_table() -> None:
-    lines = str(loss_microscope(*example())).splitlines()
+    lines = str(inspect_batch(*example())).splitlines()
     assert len(lines) == 8
     assert lines[1].startswith("active pairs           100.0%  of 43 ")

@@ -1,6 +1,6 @@
-r"""A look into one batch: what the lifted structured loss sees, and whether the embedding is about to collapse.
+r"""What the lifted structured loss sees in one batch, and whether the embedding is about to collapse.
 
-Eq. 4 has a product structure that makes a look cheap. The weight of negative k in pair (i, j) is
+Eq. 4 has a product structure that makes this cheap. The weight of negative k in pair (i, j) is
 
 .. math:: \frac{e^{\alpha - D_{ik}}}{e^{\tilde J_{ij} - D_{ij}}}
           = \underbrace{e^{r_i} / (e^{r_i} + e^{r_j})}_{\text{share of side } i} \cdot
@@ -15,14 +15,22 @@ import torch
 from torch import Tensor
 
 from liftedstruct.distances import negative_mask, pairwise_distances, positive_mask
-from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_finite, check_margin
+from liftedstruct.runtime.checks import (
+    EmbeddingsLike,
+    LabelsLike,
+    as_embeddings,
+    as_labels,
+    check_finite,
+    check_margin,
+    check_temperature,
+)
 
-__all__ = ["Microscope", "effective_rank", "loss_microscope"]
+__all__ = ["BatchInspection", "effective_rank", "inspect_batch"]
 
 
 @dataclass(frozen=True)
-class Microscope:
-    """What :func:`loss_microscope` saw. All tensors are detached; means over nothing are NaN."""
+class BatchInspection:
+    """What :func:`inspect_batch` found. All tensors are detached; means over nothing are NaN."""
 
     loss: float
     collapsed_loss: float  # the loss if all embeddings were one point: mean of (α + log(|N_i| + |N_j|))² / 2
@@ -35,10 +43,10 @@ class Microscope:
     pull: Tensor  # (m,), norm of the part of image i's gradient that comes from positive pairs
     push: Tensor  # (m,), norm of the part that comes from negative pairs
     opposition: Tensor  # (m,), cosine of the two parts: -1 where they cancel, NaN where one is 0
-    mean_norm: float  # of the embeddings as they are
+    mean_norm: float  # of the embeddings
     positive_distance: float  # mean over positive pairs
     negative_distance: float  # mean over negative pairs
-    effective_rank: float  # e^entropy of the normalised singular values of the centred batch; 0 if all are equal
+    effective_rank: float  # e^entropy of the normalized singular values of the centered batch; 0 if all are equal
 
     @property
     def active_share(self) -> float:
@@ -70,23 +78,24 @@ class Microscope:
 
 
 @torch.no_grad()
-def loss_microscope(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0) -> Microscope:
+def inspect_batch(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, temperature: float = 1.0) -> BatchInspection:
     r"""Which pairs are active, who pushes whom, and the signs of collapse.
 
     Args:
         embeddings: (m, d), any float type.
         labels: (m,), integers of any size or strings.
         margin: the paper's :math:`\alpha`.
+        temperature: what the embeddings are divided by; distances, norms and gradients are those of the quotient.
 
     >>> import torch
-    >>> seen = loss_microscope(torch.zeros(4, 2), [0, 0, 1, 1])  # a collapsed batch
+    >>> seen = inspect_batch(torch.zeros(4, 2), [0, 0, 1, 1])  # a collapsed batch
     >>> round(seen.loss, 4), round(seen.collapsed_loss, 4), seen.effective_rank  # (1 + log 4)² / 2
     (2.8472, 2.8472, 0.0)
     >>> seen.pair_weights(0).tolist()  # each of the two negatives counts alike, from both sides
     [[0.0, 0.0, 0.25, 0.25], [0.0, 0.0, 0.25, 0.25]]
 
     """
-    X = as_embeddings(embeddings).detach()
+    X = as_embeddings(embeddings).detach() / check_temperature(temperature)
     y, alpha = as_labels(labels, X), check_margin(margin)
     check_finite(X, X.square().sum().item())
     P, N = positive_mask(y), negative_mask(y)  #                                                      (m, m)
@@ -106,7 +115,7 @@ def loss_microscope(embeddings: EmbeddingsLike, labels: LabelsLike, margin: floa
     G_pull, G_push = _through_distances(pull, D, X), _through_distances(-push - push.T, D, X)
     n_negatives = N.sum(dim=1)
     collapsed = (alpha + (n_negatives[i] + n_negatives[j]).to(X.dtype).log()).clamp_min(0).square() / 2
-    return Microscope(
+    return BatchInspection(
         loss=(J.clamp_min(0).square().sum() / (2 * max(1, len(J)))).item(),
         collapsed_loss=collapsed.mean().item() if len(J) else 0.0,
         pairs=pairs,
@@ -132,7 +141,7 @@ def _through_distances(dD: Tensor, D: Tensor, X: Tensor) -> Tensor:
 
 
 def effective_rank(X: Tensor) -> float:
-    """e^entropy of the normalised singular values of the centred batch; 0 if all rows are equal."""
+    """e^entropy of the normalized singular values of the centered batch; 0 if all rows are equal."""
     C = (X - X[0]).cpu().double()  # less one row first, so that equal rows are exactly 0
     C -= C.mean(dim=0)
     sigma = torch.linalg.eigvalsh(C.T @ C if len(C) > C.shape[1] else C @ C.T).clamp_min(0).sqrt()
