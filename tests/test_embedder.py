@@ -50,7 +50,7 @@ def make(dim: int = 16, **options: Any) -> Embedder:
 
 
 def pixels_of(packed: PackedImages, rows: Any) -> torch.Tensor:
-    return torch.from_numpy(packed.centre_crops(rows, 32))
+    return torch.from_numpy(packed.center_crops(rows, 32))
 
 
 def test_the_parts_make_the_whole(packed: PackedImages) -> None:
@@ -186,7 +186,7 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 23, 64])
-def test_embed_is_the_embedder_on_centre_crops(packed: PackedImages, batch_size: int) -> None:
+def test_embed_is_the_embedder_on_center_crops(packed: PackedImages, batch_size: int) -> None:
     embedder = make().train()
     before = {name: tensor.clone() for name, tensor in embedder.state_dict().items()}
     rows = np.random.default_rng(1).permutation(N)[:17] if batch_size == 5 else np.arange(N)
@@ -206,9 +206,9 @@ def test_batch_norm_is_folded_without_a_trace(packed: PackedImages) -> None:
     torch.manual_seed(0)
     embedder = Embedder(make_trunk("efficientnet_lite0", pretrained=False), 8, crop=40)
     with torch.no_grad():
-        embedder.train()(torch.from_numpy(packed.centre_crops(range(16), 40)))  # statistics that are not 0 and 1
+        embedder.train()(torch.from_numpy(packed.center_crops(range(16), 40)))  # statistics that are not 0 and 1
         embedder.eval()
-        expected = embedder(torch.from_numpy(packed.centre_crops(range(N), 40))).numpy()
+        expected = embedder(torch.from_numpy(packed.center_crops(range(N), 40))).numpy()
     result = embed(embedder, packed)
     np.testing.assert_allclose(result.embeddings, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
     assert sum(isinstance(module, nn.BatchNorm2d) for module in embedder.modules()) == 49

@@ -17,9 +17,7 @@ from jsonargparse import ArgumentParser
 
 from liftedstruct import __version__
 from liftedstruct.arguments import open_data, whole_numbers
-from liftedstruct.data import READERS, PackedImages, prepare
-from liftedstruct.data.checkup import check_list_file, examine, write_fixed_list
-from liftedstruct.data.decoding import FITS
+from liftedstruct.data import FITS, READERS, PackedImages, check_dataset, check_list_file, prepare, write_fixed_list
 from liftedstruct.losses import LOSSES
 from liftedstruct.recipes.command import demo_command, fit_command, reproduce_command
 from liftedstruct.report.command import figure_command, report_command
@@ -141,7 +139,7 @@ def doctor(
     image_set = open_data(data, kind, test_classes, 0.0, seed)
     if fix is not None:
         check_list_file(image_set, fix)
-    check_up = examine(image_set, near=near)
+    check_up = check_dataset(image_set, near=near)
     print(check_up.to_json(image_set) if json else check_up)
     if fix is not None:
         left = write_fixed_list(image_set, check_up, fix)

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from liftedstruct.data import PackedImages
-from liftedstruct.data.class_names import name_key
 from liftedstruct.data.image_set import Indices
+from liftedstruct.data.splits import name_key
 from liftedstruct.runtime.arrays import load_arrays
 from liftedstruct.runtime.atomic import replacing
 from liftedstruct.runtime.checks import as_number, check_count, check_out
@@ -393,7 +393,7 @@ def embed(
         check_out("out", out)
     crop = embedder.crop if crop is None else crop
     extremes = numbers[[numbers.argmin(), numbers.argmax()]] if numbers.ndim == 1 else numbers
-    packed.centre_crops(extremes, crop)  # rows and crop are checked before any work
+    packed.center_crops(extremes, crop)  # rows and crop are checked before any work
     paths = tuple(packed.paths[row] for row in numbers)
     part, trained_on = _part(packed, numbers), embedder.trained_on
     seen = trained_on.seen(packed, numbers) if trained_on else None
@@ -467,7 +467,7 @@ def _crops_ahead(packed: PackedImages, rows: Indices, crop: int, batch_size: int
 
     def read(at: int) -> Tensor:
         batch = rows[at : at + size]
-        return torch.from_numpy(packed.centre_crops(batch, crop, out=buffers[at // size % 2][: len(batch)]))
+        return torch.from_numpy(packed.center_crops(batch, crop, out=buffers[at // size % 2][: len(batch)]))
 
     with ThreadPoolExecutor(1) as thread:
         coming = thread.submit(read, 0)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.data.packed_files import META, read_record
+from liftedstruct.data import META, read_record
 from liftedstruct.embedder import EMBEDDINGS, check_current
 from liftedstruct.evaluation.evaluating import by_first_image, digest_of, evaluate
 from liftedstruct.evaluation.scores import Scores, same_ids

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from liftedstruct.arguments import names, open_data, whole_numbers
-from liftedstruct.data.packed_files import META, SIZE
+from liftedstruct.data import DEFAULT_SIZE, META
 
 __all__ = ["demo_command", "fit_command", "reproduce_command"]
 
@@ -60,7 +60,7 @@ def fit_command(
 
     if (Path(data) / META).is_file():
         raise ValueError(f"data must be pictures, {data} is prepared already. Train on it: liftedstruct train {data} --out RUN")
-    image_set = open_data(data, kind, test_classes, 0.0, seed, size or SIZE)
+    image_set = open_data(data, kind, test_classes, 0.0, seed, size or DEFAULT_SIZE)
     text = fit_images(
         image_set,
         out,

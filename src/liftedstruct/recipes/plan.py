@@ -6,8 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from liftedstruct import __version__
-from liftedstruct.data import PackedImages
-from liftedstruct.data.packed_files import EDGE, SIZE
+from liftedstruct.data import DEFAULT_SIZE, SIZE_PER_CROP, PackedImages
 from liftedstruct.embedder import EMBEDDINGS, SHA, Embedder, Embeddings, embed
 from liftedstruct.evaluation import Scores
 from liftedstruct.figures.curves import NAMES
@@ -39,7 +38,7 @@ def check_tools(config: TrainConfig, size: int | None = None) -> int:
         require(module, "figures")
     crop = _untrained(config).crop
     if size is None:
-        return SIZE if crop <= SIZE else round(crop * EDGE)
+        return DEFAULT_SIZE if crop <= DEFAULT_SIZE else round(crop * SIZE_PER_CROP)
     if crop > size:
         raise ValueError(
             f"the images must be at least as large as what the network is shown, {crop} px, got {size}. "

@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from liftedstruct.data import ImageSet, PackedImages, read_images
-from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS, Benchmark
-from liftedstruct.data.packed_files import META
+from liftedstruct.data import CARS, CUB, META, ONLINE_PRODUCTS, ImageSet, KnownDataset, PackedImages, read_images
 from liftedstruct.embedder import EMBEDDINGS
 from liftedstruct.figures.published import published_for
 from liftedstruct.recipes.pace import measure_pace
@@ -22,7 +20,7 @@ __all__ = ["BENCHMARKS", "LOSSES_OF_THE_PAPER", "SIZES_OF_THE_PAPER", "reproduce
 
 LOSSES_OF_THE_PAPER = ("contrastive", "triplet", "lifted_struct")  # its own last
 SIZES_OF_THE_PAPER = (64, 128, 256, 512)
-BENCHMARKS: dict[str, Benchmark] = {"cub": CUB, "cars": CARS, "online-products": ONLINE_PRODUCTS}
+BENCHMARKS: dict[str, KnownDataset] = {"cub": CUB, "cars": CARS, "online-products": ONLINE_PRODUCTS}
 FITS_OF = {"online-products": "trim-letterbox"}  # as the authors' code has it; the others are resized
 # Where the authors' code has other settings for a data set than the preset that follows the paper.
 PAPER_ON: dict[str, dict[str, Any]] = {"cub": {"lr": 1e-6, "steps": 40_000}}
@@ -144,7 +142,7 @@ def _check_prepared(packed: PackedImages, size: int, fit: str, anyway: bool) -> 
         )
 
 
-def _check_whole(benchmark: Benchmark, images: ImageSet | PackedImages, data: Path, anyway: bool) -> None:
+def _check_whole(benchmark: KnownDataset, images: ImageSet | PackedImages, data: Path, anyway: bool) -> None:
     """Raise if this is other data, or less of it than all that report a score have used."""
     name, found = images.name, (len(images.train), len(images.test))
     if name != benchmark.name:
@@ -161,7 +159,7 @@ def _check_whole(benchmark: Benchmark, images: ImageSet | PackedImages, data: Pa
     say(f"warning: {name} has {wanted} images, {got}; these scores cannot be compared with those of others")
 
 
-def _plan_text(plan: Plan, chosen: Plan, title: str, benchmark: Benchmark) -> str:
+def _plan_text(plan: Plan, chosen: Plan, title: str, benchmark: KnownDataset) -> str:
     """What will be done and about how long each part takes."""
     if all(_is_done(config) for config in chosen.values()):
         return f"plan: {title}\nall {len(chosen):,} runs are done"

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from liftedstruct.data import PackedImages
-from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS
+from liftedstruct.data import CARS, CUB, ONLINE_PRODUCTS, PackedImages
 from liftedstruct.embedder import EMBEDDINGS, SCORES, Embeddings, check_current
 from liftedstruct.evaluation import Scores, evaluate_file
 from liftedstruct.evaluation.evaluating import recall_estimates

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from liftedstruct.data import PackedImages
-from liftedstruct.data.class_names import draw, group_by_name
 from liftedstruct.data.image_set import Indices
+from liftedstruct.data.splits import hold_out
 from liftedstruct.embedder import Embedder, embed_rows
 from liftedstruct.retrieval import nearest_neighbours
 from liftedstruct.runtime.progress import Bar
@@ -113,7 +113,7 @@ class Features:
                 for start in range(0, len(rows), BLOCK):
                     block = rows[start : start + BLOCK]
                     if view == 0:
-                        pixels = torch.from_numpy(packed.centre_crops(block, crop))
+                        pixels = torch.from_numpy(packed.center_crops(block, crop))
                     else:
                         pixels = random_views(packed, block, config, rng)
                     features = self.embedder.features(pixels).float().cpu()
@@ -145,7 +145,7 @@ class Features:
 def random_views(packed: PackedImages, rows: Indices, config: TrainConfig, rng: np.random.Generator) -> Tensor:
     """Crops to train on, as the settings have them.                                          (m, crop, crop, 3)"""
     assert config.train_crop is not None
-    pixels = packed.random_crops(rows, config.train_crop, rng=rng, mirror=config.mirror, least_area=config.least_area)
+    pixels = packed.random_crops(rows, config.train_crop, rng=rng, hflip=config.mirror, min_scale=config.least_area)
     crops = torch.from_numpy(pixels)
     return recoloured(crops, config.colour, rng) if config.colour else crops
 
@@ -193,11 +193,8 @@ def split(packed: PackedImages, fraction: float, seed: int) -> tuple[Indices, In
     """
     if len(packed.validation) or not fraction:
         return packed.train, packed.validation
-    classes = group_by_name(np.unique(packed.labels[packed.train]), packed.class_names)
-    if len(classes) < 3:
-        raise ValueError(f"validation must have three training classes or more to take from, got {len(classes)}. Pass 0.")
-    n = min(len(classes) - 2, max(1, round(fraction * len(classes))))
-    held_out = draw(classes, n, np.random.default_rng([seed, 0, HELD_OUT]))
+    classes = np.unique(packed.labels[packed.train])
+    held_out = hold_out(classes, packed.class_names, fraction, seed=[seed, 0, HELD_OUT], keep=2)
     held = np.isin(packed.labels[packed.train], held_out)
     return packed.train[~held], packed.train[held]
 

@@ -25,8 +25,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from liftedstruct.data.class_names import draw, group_by_name
 from liftedstruct.data.image_set import Indices
+from liftedstruct.data.splits import group_by_name, hold_out
 from liftedstruct.losses import LOSSES
 from liftedstruct.retrieval import first_ranks
 from liftedstruct.runtime.progress import Bar
@@ -96,10 +96,11 @@ def choose_rate(
     are held out together.
     """
     numbers, counts = np.unique(labels, return_counts=True)
-    classes = group_by_name(numbers[counts > 1], class_names or [str(c) for c in range(numbers[-1] + 1)])
-    if len(classes) < LEAST_CLASSES:
+    names = class_names or [str(c) for c in range(numbers[-1] + 1)]
+    n = len(group_by_name(numbers[counts > 1], names))
+    if n < LEAST_CLASSES:
         return RATES[0]
-    held = np.isin(labels, draw(classes, len(classes) // 5, np.random.default_rng([config.seed, 0, HELD_OUT])))
+    held = np.isin(labels, hold_out(numbers[counts > 1], names, n // 5 / n, seed=[config.seed, 0, HELD_OUT]))
     _, y, sizes = np.unique(labels[held], return_inverse=True, return_counts=True)
     start = _begin(X[~held], labels[~held], config)
     U = Layer(start.mean, start.axes)(X[held])  #                                                 (n_held, r)
