@@ -76,7 +76,7 @@ def measure_embedding(name: str, packed: PackedImages, batches: int, table: Tabl
     embedder, crop = Embedder(trunk, 64), trunk.input_size
     rows = np.tile(np.arange(BATCH), batches)
     keep_memory()
-    scaled = trunk.scale(torch.from_numpy(packed.centre_crops(rows[:BATCH], crop)))
+    scaled = trunk.scale(torch.from_numpy(packed.center_crops(rows[:BATCH], crop)))
 
     def bare(network: Trunk) -> None:
         with torch.inference_mode():
@@ -120,7 +120,7 @@ def plain_rate(name: str, packed: PackedImages, batches: int) -> float:
     def loop(count: int) -> None:
         with torch.no_grad():
             for _ in range(count):
-                pixels = torch.from_numpy(packed.centre_crops(range(BATCH), trunk.input_size, layout="nchw"))
+                pixels = torch.from_numpy(packed.center_crops(range(BATCH), trunk.input_size, layout="nchw"))
                 head(trunk((pixels.float() - 127) / 128)).numpy()
 
     loop(1)

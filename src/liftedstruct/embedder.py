@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from liftedstruct.data import PackedImages
-from liftedstruct.data.class_names import name_key
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data.splits import name_key
+from liftedstruct.data import Indices
 from liftedstruct.runtime.atomic import replacing
 from liftedstruct.runtime.checks import as_number, check_count
 from liftedstruct.trunks import TRUNKS, Trunk, make_trunk

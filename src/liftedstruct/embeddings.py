@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from liftedstruct.data import PackedImages
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import PackedImages, Indices
 from liftedstruct.embedder import EMBEDDER, Embedder, Seen
 from liftedstruct.runtime.arrays import UNNAMED, load_arrays
 from liftedstruct.runtime.atomic import replacing
@@ -219,7 +218,7 @@ def embed(
         check_out("out", out)
     crop = embedder.crop if crop is None else crop
     extremes = numbers[[numbers.argmin(), numbers.argmax()]] if numbers.ndim == 1 else numbers
-    packed.centre_crops(extremes, crop)  # rows and crop are checked before any work
+    packed.center_crops(extremes, crop)  # rows and crop are checked before any work
     paths = tuple(packed.paths[row] for row in numbers)
     part, trained_on = _part(packed, numbers), embedder.trained_on
     seen = trained_on.seen(packed, numbers) if trained_on else None
@@ -292,7 +291,7 @@ def _crops_ahead(packed: PackedImages, rows: Indices, crop: int, batch_size: int
 
     def read(at: int) -> Tensor:
         batch = rows[at : at + size]
-        return torch.from_numpy(packed.centre_crops(batch, crop, out=buffers[at // size % 2][: len(batch)]))
+        return torch.from_numpy(packed.center_crops(batch, crop, out=buffers[at // size % 2][: len(batch)]))
 
     with ThreadPoolExecutor(1) as thread:
         coming = thread.submit(read, 0)

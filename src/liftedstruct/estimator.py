@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from liftedstruct.data import EDGE, ArraySource, ImageSet, PackedImages, prepare
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import SIZE_PER_CROP, ArraySource, ImageSet, Indices, PackedImages, prepare
 from liftedstruct.embeddings import embed_rows
 from liftedstruct.runtime.checks import as_classes, check_count, pick
 from liftedstruct.runtime.extras import require
@@ -226,7 +225,7 @@ def _crop_for(config: TrainConfig, X: NDArray[np.uint8]) -> int:
     """The side that the preset has or the trunk was trained with, or less: small images are not enlarged."""
     side: int = max(X.shape[1:3])
     suggested = make_trunk(config.trunk.name, pretrained=False, **config.trunk.options).suggested["crop"]
-    return min(config.crop or suggested, round(side / EDGE))
+    return min(config.crop or suggested, round(side / SIZE_PER_CROP))
 
 
 def _pack(
@@ -235,4 +234,4 @@ def _pack(
     """The images in a folder, as large as the crops need; no class is for the test."""
     none, paths = np.empty(0, np.int64), tuple(str(i) for i in range(len(X)))
     image_set = ImageSet("arrays", Path("memory"), ArraySource(X), paths, labels, class_names, test_classes=none)
-    return prepare(image_set, folder, size=round(crop * EDGE), bad_images="stop", progress=progress)
+    return prepare(image_set, folder, size=round(crop * SIZE_PER_CROP), bad_images="stop", progress=progress)

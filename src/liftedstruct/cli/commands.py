@@ -143,7 +143,7 @@ def check(
         test_classes: fraction of the classes for the test, such as 0.3, or their comma-separated names.
         seed: of the split.
     """
-    from liftedstruct.data.checkup import check_dataset, check_list_file, write_fixed_list
+    from liftedstruct.data import check_dataset, check_list_file, write_fixed_list
 
     image_set = open_data(data, kind, test_classes, 0.0, seed)
     if fix is not None:
@@ -374,12 +374,12 @@ def fit(
         force: go on although the check found serious issues.
         seed: seed of every random choice.
     """
-    from liftedstruct.data import SIZE, is_prepared
+    from liftedstruct.data import DEFAULT_SIZE, META
     from liftedstruct.recipes import fit as fit_images
 
-    if is_prepared(data):
+    if (Path(data) / META).is_file():
         raise ValueError(f"data must be images, {data} is prepared already. Train on it: liftedstruct train {data} --out RUN")
-    image_set = open_data(data, kind, test_classes, 0.0, seed, size or SIZE)
+    image_set = open_data(data, kind, test_classes, 0.0, seed, size or DEFAULT_SIZE)
     settings: dict[str, Any] = {"preset": preset, "dim": dim, "trunk": trunk, "weights": weights, "steps": steps}
     settings |= {"size": size, "crop": crop, "fit": fit, "force": force, "seed": seed}
     print(fit_images(image_set, out, **settings))

@@ -1,24 +1,67 @@
 """Images in: readers of every layout, class-disjoint splits, decoding, and prepared datasets that are read by crop.
 
 A prepared dataset is a folder: ``images.npy`` (n, size, size, 3), ``labels.npy`` (n,), ``contents.npy`` (n,), hashes of the
-image files, ``paths.json`` and ``meta.json``. The last is written last, so a folder that has one is whole.
+image files, ``paths.json`` and ``meta.json``. The last is written last, so a folder that has one is complete.
 """
 
-from liftedstruct.data.image_set import ImageSet
-from liftedstruct.data.packed import PackedImages
-from liftedstruct.data.preparing import OtherSetError, prepare
-from liftedstruct.data.readers import READERS, read_images
+from pathlib import Path
+
+from liftedstruct.data.checkup import CheckUp, check_dataset, check_list_file, write_fixed_list
+from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS, KnownDataset
+from liftedstruct.data.decoding import FITS
+from liftedstruct.data.image_set import ImageSet, Indices
+from liftedstruct.data.packed import DEFAULT_SIZE, META, SIZE_PER_CROP, PackedImages, read_record
+from liftedstruct.data.preparing import BAD_IMAGES, OtherDatasetError, prepare
+from liftedstruct.data.readers import FINDERS, READERS, read_images, recognize
 from liftedstruct.data.sources import ArraySource, FolderSource, Source, TarSource
+from liftedstruct.data.splits import group_by_name, hold_out, name_key
 
 __all__ = [
+    "BAD_IMAGES",
+    "CARS",
+    "CUB",
+    "DEFAULT_SIZE",
+    "FITS",
+    "META",
+    "ONLINE_PRODUCTS",
     "READERS",
+    "SIZE_PER_CROP",
     "ArraySource",
+    "CheckUp",
     "FolderSource",
     "ImageSet",
-    "OtherSetError",
+    "Indices",
+    "KnownDataset",
+    "OtherDatasetError",
     "PackedImages",
     "Source",
     "TarSource",
+    "check_dataset",
+    "check_list_file",
+    "group_by_name",
+    "hold_out",
+    "name_key",
     "prepare",
     "read_images",
+    "read_record",
+    "recognize",
+    "write_fixed_list",
 ]
+
+
+# The package of rendered products is imported when there is a folder of them: it loads the renderer.
+def _find_products(path: Path) -> list[Path]:
+    if not (path / "products.json").is_file():
+        return []
+    from liftedstruct.data.products.reading import find_products
+
+    return find_products(path)
+
+
+def _read_products(path: Path) -> ImageSet:
+    from liftedstruct.data.products.reading import read_products
+
+    return read_products(path)
+
+
+FINDERS["products"], READERS["products"] = _find_products, _read_products

@@ -1,4 +1,4 @@
-"""The paper's three benchmarks as they come off the download, split as in the paper, with their counts verified.
+"""The paper's three datasets as downloaded, split as in the paper, with their counts verified.
 
 A file that is absent, or there though no list names it, is a warning; lists that contradict themselves are an error.
 """
@@ -12,33 +12,32 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from liftedstruct.data.image_files import image_tree, is_image, some
+from liftedstruct.data.image_files import brief, image_tree, is_image
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.sources import FolderSource, Source, TarSource
 
-__all__ = ["CARS", "CUB", "ONLINE_PRODUCTS", "Benchmark", "read_cars", "read_cub", "read_online_products"]
-__all__ += ["find_cars", "find_cub", "find_online_products"]
+__all__ = ["CARS", "CUB", "ONLINE_PRODUCTS", "KnownDataset", "find_cars", "find_cub", "find_online_products"]
+__all__ += ["read_cars", "read_cub", "read_online_products"]
 
 
 @dataclass(frozen=True)
-class Benchmark:
-    """What a benchmark must have: in its training half, in its test half."""
+class KnownDataset:
+    """How many images and classes a dataset must have: for training, for test."""
 
     name: str
     images: tuple[int, int]
     classes: tuple[int, int]
 
 
-CUB = Benchmark("CUB-200-2011", images=(5864, 5924), classes=(100, 100))
-CARS = Benchmark("CARS196", images=(8054, 8131), classes=(98, 98))
-ONLINE_PRODUCTS = Benchmark("Stanford Online Products", images=(59551, 60502), classes=(11318, 11316))
+CUB = KnownDataset("CUB-200-2011", images=(5864, 5924), classes=(100, 100))
+CARS = KnownDataset("CARS196", images=(8054, 8131), classes=(98, 98))
+ONLINE_PRODUCTS = KnownDataset("Stanford Online Products", images=(59551, 60502), classes=(11318, 11316))
 
 CUB_FILES = ("images.txt", "image_class_labels.txt", "classes.txt")
-EBAY_FILES = ("Ebay_train.txt", "Ebay_test.txt", "Ebay_info.txt")
+EBAY_FILES = ("Ebay_train.txt", "Ebay_test.txt")
 EBAY_HEADER = ["image_id", "class_id", "super_class_id", "path"]
-SUPER_CLASSES = 12
 MAT_ENTRIES = 10**6  # of a variable of cars_annos.mat; the largest has 16,185
-AGAIN = "Download the data set again."
+AGAIN = "Download the dataset again."
 
 
 def find_cub(path: Path) -> list[Path]:
@@ -49,7 +48,7 @@ def find_cub(path: Path) -> list[Path]:
 def find_cars(path: Path) -> list[Path]:
     """The folders of CARS196, in either layout: this one, or those right below it."""
     return _find(
-        path, lambda folder: (folder / "cars_annos.mat").is_file() or (folder / "car_ims").is_dir() or _split_cars(folder)
+        path, lambda folder: (folder / "cars_annos.mat").is_file() or (folder / "car_ims").is_dir() or _has_joint_cars(folder)
     )
 
 
@@ -59,94 +58,70 @@ def find_online_products(path: Path) -> list[Path]:
 
 
 def read_cub(path: Path) -> ImageSet:
-    """CUB-200-2011: the first 100 classes to train on, the last 100 for the test.
+    """CUB-200-2011: the first 100 classes to train on, the last 100 for test.
 
     From its folder, the one above it, or its archive as it is.
     """
     source: Source
     if path.is_dir():
-        root = _only(find_cub(path), path, CUB, CUB_FILES)
-        source, files, above = FolderSource(root), _files_below(root, "images"), ""
-        lists = {name: _read(root / name, CUB) for name in CUB_FILES}
+        root, above = _only(find_cub(path), path, CUB, CUB_FILES), ""
+        source, files, read = FolderSource(root), _files_below(root, "images"), lambda name: (root / name).read_bytes()
     else:
-        root, source = path, TarSource.of(path)
-        above = _above(source, path)
+        root, source = path, TarSource(path)
+        above, read = _above(source), source.read
         files = [name for name in source.members if name.startswith(f"{above}images/") and is_image(name)]
-        for name in CUB_FILES:
-            if above + name not in source.members:
-                raise ValueError(f"{CUB.name} must have the file {name}, {str(path)!r} has none. {AGAIN}")
-        lists = {name: source.read(above + name) for name in CUB_FILES}
-
-    images, of, classes = (_numbered(lists[name], name) for name in CUB_FILES)
-    alone = sorted(images.keys() ^ of.keys())
-    if alone:
-        raise ValueError(
-            f"images.txt and image_class_labels.txt must have the same image ids, {alone[0]} is only in "
-            f"{'images.txt' if alone[0] in images else 'image_class_labels.txt'} (first of {len(alone)} such ids). {AGAIN}"
-        )
+    images, labels, classes = (_numbered(_read(CUB, root, above + name, read), name) for name in CUB_FILES)
     numbers = {str(key): i for i, key in enumerate(sorted(classes))}
-    for image, key in of.items():
-        if key not in numbers:
-            raise ValueError(
-                f"image_class_labels.txt must name classes of classes.txt, image {image} is of class {key!r}. {AGAIN}"
-            )
     _check_classes(CUB, len(classes), "classes.txt")
+    wrong = sorted(key for key in images.keys() | labels.keys() if key not in images or labels.get(key) not in numbers)
+    if wrong:
+        raise ValueError(f"{', '.join(CUB_FILES)} must agree, they do not for image {wrong[0]} (of {len(wrong)}). {AGAIN}")
     return _verified(
         CUB,
         root,
         source,
-        listed=[f"{above}images/{images[image]}" for image in sorted(images)],
-        labels=[numbers[of[image]] for image in sorted(images)],
+        listed=[f"{above}images/{images[key]}" for key in sorted(images)],
+        labels=[numbers[labels[key]] for key in sorted(images)],
         class_names=[classes[key] for key in sorted(classes)],
         files=files,
     )
 
 
 def read_cars(path: Path) -> ImageSet:
-    """CARS196: the first 98 classes to train on, the last 98 for the test.
+    """CARS196: the first 98 classes to train on, the last 98 for test.
 
     Either ``cars_annos.mat`` beside ``car_ims``, with the classes in the order of their numbers, or ``train/<class>`` and
-    ``test/<class>`` as it is often passed on. If no class is in both, they are the split. Otherwise that split is one of
-    images and not the paper's: the two are joined, and the classes taken in the order of their names. Within some makes the
-    official numbers are in another order, but the first 98 are the same classes.
+    ``test/<class>`` as it is often redistributed. That split is one of images and not the paper's: the two are joined, and the
+    classes taken in the order of their names. Within some makes the official numbers are in another order, but the first 98
+    are the same classes.
     """
-    root = _only(find_cars(path) or _find(path, _has_train_and_test), path, CARS, ("cars_annos.mat", "car_ims"))
+    root = _only(find_cars(path), path, CARS, ("cars_annos.mat", "car_ims"))
     if (root / "cars_annos.mat").is_file() or (root / "car_ims").is_dir():
         listed, labels, class_names = _annotations(root / "cars_annos.mat")
-        files = _files_below(root, "car_ims")
-        return _verified(CARS, root, FolderSource(root), listed, labels, class_names, files)
-    train, test = (image_tree(root / part).images for part in ("train", "test"))  # class -> files
-    loose = [f"{part}/{name}" for part, images in (("train", train), ("test", test)) for name in images.pop("", [])]
-    is_split = train.keys().isdisjoint(test)
-    class_names = [*train, *test] if is_split else sorted(train | test, key=os.fsencode)
+        return _verified(CARS, root, FolderSource(root), listed, labels, class_names, _files_below(root, "car_ims"))
+    files = [file for part in ("train", "test") for file in _files_below(root, part)]
+    loose = [file for file in files if file.count("/") < 2]
+    of_class: dict[str, list[str]] = {}
+    for file in files:
+        if file.count("/") > 1:
+            of_class.setdefault(file.split("/", 1)[1].rpartition("/")[0], []).append(file)
+    class_names = sorted(of_class, key=os.fsencode)
     _check_classes(CARS, len(class_names), "train and test")
-    files, labels = [], []
-    for i, name in enumerate(class_names):
-        of_class = [f"{part}/{name}/{file}" for part, of in (("train", train), ("test", test)) for file in of.get(name, [])]
-        files += of_class
-        labels += [i] * len(of_class)
-    numbers = range(len(train), len(class_names)) if is_split else None
-    images = _verified(CARS, root, FolderSource(root), files, labels, class_names, files, numbers)
+    files = [file for name in class_names for file in of_class[name]]
+    labels = [i for i, name in enumerate(class_names) for _ in of_class[name]]
+    images = _verified(CARS, root, FolderSource(root), files, labels, class_names, files)
     if not loose:
         return images
-    warning = f"{CARS.name}: images outside of any class folder are left out: {some(loose)}"
+    warning = f"{CARS.name}: images outside of any class folder are left out: {brief(loose)}"
     return replace(images, warnings=(*images.warnings, warning), extra=(*images.extra, *loose))
 
 
 def read_online_products(path: Path) -> ImageSet:
     """Stanford Online Products: the split of its two lists; a class is called after its super-class and number."""
     root = _only(find_online_products(path), path, ONLINE_PRODUCTS, EBAY_FILES)
-    train, test = (_ebay_rows(root / name) for name in EBAY_FILES[:2])
-    super_classes: dict[int, str] = {}
-    for name, rows in zip(EBAY_FILES, (train, test), strict=False):
-        for line, (key, _, file) in enumerate(rows, start=2):
-            super_class = file.split("/")[0].removesuffix("_final")
-            if super_classes.setdefault(key, super_class) != super_class:
-                raise ValueError(
-                    f"{name}, line {line}: class {key} must be in one super-class, it is in {super_classes[key]!r} "
-                    f"and {super_class!r}. {AGAIN}"
-                )
-    both = {key for key, *_ in train} & {key for key, *_ in test}
+    train, test = (_ebay_rows(root / name) for name in EBAY_FILES)
+    super_classes = {key: file.split("/")[0].removesuffix("_final") for key, file in train + test}
+    both = {key for key, _ in train} & {key for key, _ in test}
     if both:
         raise ValueError(
             f"a class must be in one part of the split, {min(both)} is in Ebay_train.txt and Ebay_test.txt "
@@ -158,34 +133,17 @@ def read_online_products(path: Path) -> ImageSet:
         ONLINE_PRODUCTS,
         root,
         FolderSource(root),
-        listed=[file for *_, file in train + test],
-        labels=[number[key] for key, *_ in train + test],
+        listed=[file for _, file in train + test],
+        labels=[number[key] for key, _ in train + test],
         class_names=[f"{super_classes[key]}_{key:05}" for key in keys],
         files=image_tree(root).paths(),
-        test=sorted({number[key] for key, *_ in test}),
+        test=sorted({number[key] for key, _ in test}),
     )
-    warnings = []
-    missing = images.missing
-    info = root / "Ebay_info.txt"
-    if not info.is_file():
-        missing += (info.name,)
-        warnings.append(f"{ONLINE_PRODUCTS.name}: Ebay_info.txt is missing; the other two lists say it all")
-    elif differing := sorted({file for *_, file in set(_ebay_rows(info)) ^ set(train + test)}):
-        warnings.append(
-            f"{ONLINE_PRODUCTS.name}: Ebay_info.txt and the other two lists differ, which are taken: {some(differing)}"
-        )
-    if (n := len(set(super_classes.values()))) != SUPER_CLASSES:
-        warnings.append(f"{ONLINE_PRODUCTS.name}: super-classes: {n} instead of {SUPER_CLASSES}")
-    return replace(
-        images,
-        super_classes=tuple(super_classes[key] for key in keys),
-        warnings=images.warnings + tuple(warnings),
-        missing=missing,
-    )
+    return replace(images, super_classes=tuple(super_classes[key] for key in keys))
 
 
 def _verified(
-    benchmark: Benchmark,
+    dataset: KnownDataset,
     root: Path,
     source: Source,
     listed: Sequence[str],
@@ -194,22 +152,22 @@ def _verified(
     files: Sequence[str],
     test: Sequence[int] | None = None,
 ) -> ImageSet:
-    """The images that are listed and there, with a warning of every difference from what the benchmark must have.
+    """The images that are listed and there, with a warning of every difference from what the dataset must have.
 
     A listed file that was saved in another format, and so with another suffix, is taken. ``test`` has the numbers of the test
-    classes; without it they are those after the training half.
+    classes; without it they are those after the training classes.
     """
-    is_test = np.isin(np.arange(len(class_names)), np.arange(benchmark.classes[0], len(class_names)) if test is None else test)
+    is_test = np.isin(np.arange(len(class_names)), np.arange(dataset.classes[0], len(class_names)) if test is None else test)
     names = Counter(listed)
     if len(names) < len(listed):
         again = names.most_common(1)[0][0]
-        raise ValueError(f"{benchmark.name} must list an image once, {again!r} is listed twice. {AGAIN}")
+        raise ValueError(f"{dataset.name} must list an image once, {again!r} is listed twice. {AGAIN}")
     there = set(files)
     spare = {_stem(name): name for name in sorted(there - names.keys(), reverse=True)}
     taken = [name if name in there else spare.get(_stem(name)) for name in listed]
     if not any(taken):
         raise ValueError(
-            f"{benchmark.name} must have its images beside its lists, none of {some(listed, 1)} is in {str(root)!r}. "
+            f"{dataset.name} must have its images beside its lists, none of {brief(listed, 1)} is in {str(root)!r}. "
             "Unpack the images there too."
         )
     y = np.array(labels, dtype=np.int64)
@@ -220,19 +178,19 @@ def _verified(
         absent = [listed[i] for i in of_part.tolist() if not taken[i]]
         missing += absent
         for what, n, right in (
-            ("images", len(of_part), benchmark.images[part]),
-            ("classes", int((is_test == bool(part)).sum()), benchmark.classes[part]),
+            ("images", len(of_part), dataset.images[part]),
+            ("classes", int((is_test == bool(part)).sum()), dataset.classes[part]),
         ):
             if n != right:
                 difference = f"{right - n:,} missing" if n < right else f"{n - right:,} extra"
-                warnings.append(f"{benchmark.name}: {word} {what}: {n:,} instead of {right:,}, {difference}")
+                warnings.append(f"{dataset.name}: {word} {what}: {n:,} instead of {right:,}, {difference}")
         if absent:
-            warnings.append(f"{benchmark.name}: {word} images whose files are absent are left out: {some(absent)}")
+            warnings.append(f"{dataset.name}: {word} images whose files are absent are left out: {brief(absent)}")
     extra = sorted(there - set(taken), key=os.fsencode)
     if extra:
-        warnings.append(f"{benchmark.name}: images that no list names are left out: {some(extra)}")
+        warnings.append(f"{dataset.name}: images that no list names are left out: {brief(extra)}")
     return ImageSet(
-        name=benchmark.name,
+        name=dataset.name,
         root=root,
         source=source,
         paths=tuple(name for name in taken if name),
@@ -266,37 +224,21 @@ def _is_open(path: Path) -> bool:
     return os.access(path, os.R_OK | os.X_OK) and path.is_dir()
 
 
-def _only(found: list[Path], path: Path, benchmark: Benchmark, names: Sequence[str]) -> Path:
+def _only(found: list[Path], path: Path, dataset: KnownDataset, names: Sequence[str]) -> Path:
     if len(found) == 1:
         return found[0]
     if found:
-        raise ValueError(f"path must name one data set, {str(path)!r} holds {some(map(str, found))}. Pass one of these.")
+        raise ValueError(f"path must name one dataset, {str(path)!r} holds {brief(map(str, found))}. Pass one of these.")
     raise ValueError(
-        f"{benchmark.name} must be a folder with {', '.join(names)}, got {str(path)!r} without them. "
+        f"{dataset.name} must be a folder with {', '.join(names)}, got {str(path)!r} without them. "
         "Pass the folder that they are in, or another kind."
     )
 
 
-def _split_cars(folder: Path) -> bool:
-    """Whether train and test are of CARS196.
-
-    Either both hold the same 196 classes, which an ordinary split does not, or they hold 98 classes each, none of them in
-    both, and as many images as CARS196 has, give or take a hundredth.
-    """
+def _has_joint_cars(folder: Path) -> bool:
+    """Whether train and test hold the same 196 classes, which those of an ordinary split do not."""
     train = _folders(folder / "train")
-    if len(train) not in (sum(CARS.classes), CARS.classes[0]):
-        return False
-    test = _folders(folder / "test")
-    if len(train) == sum(CARS.classes):
-        return train == test
-    if len(test) != CARS.classes[1] or train & test:
-        return False
-    n = sum(len(_files_below(folder, part)) for part in ("train", "test"))
-    return abs(n - sum(CARS.images)) <= 0.01 * sum(CARS.images)
-
-
-def _has_train_and_test(folder: Path) -> bool:
-    return (folder / "train").is_dir() and (folder / "test").is_dir()
+    return len(train) == sum(CARS.classes) and train == _folders(folder / "test")
 
 
 def _files_below(root: Path, folder: str) -> list[str]:
@@ -307,26 +249,23 @@ def _stem(path: str) -> str:
     return str(PurePosixPath(path).with_suffix(""))
 
 
-def _above(source: TarSource, archive: Path) -> str:
+def _above(source: TarSource) -> str:
     """The folder inside of the archive that has the lists, as "CUB_200_2011/", or "" if they are at the top."""
-    tops = [name.removesuffix(last) for last in CUB_FILES for name in source.members if f"/{name}".endswith(f"/{last}")]
-    tops = sorted((top for top in set(tops) if tops.count(top) > 1), key=len)
-    if not tops:
+    lists = [name for name in source.members if f"/{name}".endswith(f"/{CUB_FILES[0]}")]
+    if not lists:
         raise ValueError(
-            f"an archive must be that of {CUB.name}, with {', '.join(CUB_FILES)}, got {str(archive)!r} without them. "
+            f"an archive must be that of {CUB.name}, with {', '.join(CUB_FILES)}, got {str(source.archive)!r} without them. "
             "Unpack it and pass the folder."
         )
-    return tops[0]
+    return min(lists, key=len).removesuffix(CUB_FILES[0])
 
 
-def _read(file: Path, benchmark: Benchmark) -> bytes:
+def _read(dataset: KnownDataset, root: Path, name: str, read: Callable[[str], bytes]) -> bytes:
     try:
-        return file.read_bytes()
+        return read(name)
     except OSError as error:
-        raise ValueError(
-            f"{benchmark.name} must have the file {file.name}, {str(file.parent)!r} has none that can be read: "
-            f"{error.strerror}. {AGAIN}"
-        ) from error
+        reason = error.strerror or "no such file"
+        raise ValueError(f"{dataset.name} must have the file {name}, got {reason} in {str(root)!r}. {AGAIN}") from error
 
 
 def _lines(text: bytes) -> list[tuple[int, str]]:
@@ -348,11 +287,11 @@ def _numbered(text: bytes, file: str) -> dict[int, str]:
     return entries
 
 
-def _check_classes(benchmark: Benchmark, n: int, where: str) -> None:
+def _check_classes(dataset: KnownDataset, n: int, where: str) -> None:
     """Without all of the classes nobody can say which are the first half."""
-    if n != sum(benchmark.classes):
+    if n != sum(dataset.classes):
         raise ValueError(
-            f"{benchmark.name} must have {sum(benchmark.classes)} classes, got {n} in {where}. "
+            f"{dataset.name} must have {sum(dataset.classes)} classes, got {n} in {where}. "
             "Download it again, or read other data as kind='folder'."
         )
 
@@ -380,26 +319,23 @@ def _annotations(file: Path) -> tuple[list[str], list[int], list[str]]:
             f"cars_annos.mat must have annotations with relative_im_path and class, and class_names, got {reason}. {AGAIN}"
         ) from error
     _check_classes(CARS, len(class_names), "cars_annos.mat")
-    wrong = [i for i, label in enumerate(labels) if not 0 <= label < len(class_names)]
+    wrong = [label + 1 for label in labels if not 0 <= label < len(class_names)]
     if wrong:
-        raise ValueError(
-            f"cars_annos.mat must have classes 1 to {len(class_names)}, annotation {wrong[0] + 1} has "
-            f"{labels[wrong[0]] + 1}. {AGAIN}"
-        )
+        raise ValueError(f"cars_annos.mat must have classes 1 to {len(class_names)}, got {wrong[0]}. {AGAIN}")
     return listed, labels, class_names
 
 
-def _ebay_rows(file: Path) -> list[tuple[int, int, str]]:
-    """Class, super-class and path of every line of a list of Stanford Online Products."""
-    lines = _lines(_read(file, ONLINE_PRODUCTS))
+def _ebay_rows(file: Path) -> list[tuple[int, str]]:
+    """Class and path of every line of a list of Stanford Online Products."""
+    lines = _lines(_read(ONLINE_PRODUCTS, file.parent, file.name, lambda _: file.read_bytes()))
     if not lines or lines[0][1].split() != EBAY_HEADER:
         got = lines[0][1] if lines else ""
         raise ValueError(f"{file.name}, line 1: the header must be {' '.join(EBAY_HEADER)!r}, got {got!r}. {AGAIN}")
     rows = []
     for n, line in lines[1:]:
         try:
-            _, key, super_key, path = line.split(maxsplit=3)
-            rows.append((int(key), int(super_key), path))
+            _, key, _, path = line.split(maxsplit=3)
+            rows.append((int(key), path))
         except ValueError as error:
             raise ValueError(
                 f"{file.name}, line {n}: a line must be three numbers and a path, got {line!r}. {AGAIN}"

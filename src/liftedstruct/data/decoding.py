@@ -1,17 +1,18 @@
 """One image file in, one square of RGB bytes out, whatever the file is; and one short reason where that cannot be.
 
-Threads may decode at the same time: pillow lets go of the interpreter while it works, and nothing global is switched here
-except warnings, which are off while any thread is inside.
+Threads may decode at the same time: pillow releases the interpreter lock while it works, and nothing global is switched here.
+Pillow warns of much that is harmless, so such threads are best run inside of :func:`ignore_warnings`.
 """
 
 import contextlib
 import errno
 import hashlib
+import os
 import stat
 import struct
-import threading
+import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +21,17 @@ from PIL import ExifTags, Image, ImageChops, ImageFile, UnidentifiedImageError
 from liftedstruct.data.sources import FolderSource, Source, TarSource
 from liftedstruct.runtime.checks import check_count, pick
 
-__all__ = ["FITS", "ImageError", "SourceError", "content_hash", "decode", "is_passing", "load_rgb"]
+__all__ = ["FITS", "ImageError", "SourceError", "available_cores", "content_hash", "decode"]
+__all__ += ["ignore_warnings", "is_transient", "load_rgb"]
 
 # What is decoded inside of pillow. Others are refused: some of its plug-ins start programs (EPS) or are for fonts and icons.
 FORMATS = {"AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP"}
 FILTER = Image.Resampling.BILINEAR  # antialiased; bicubic rings along the edges of products on white, and takes longer
 NEAR_WHITE = 250  # of 255, in grey; this and the margin of pixels that stays around a product are the authors' own numbers
 MARGIN = 15
-PASSING = {  # errors that say nothing about the file: its disk, its network or this machine failed, and may work again
-    getattr(errno, name)
-    for name in (
-        *("EIO", "ENXIO", "ENODEV", "EREMOTEIO", "ESTALE", "ENOTCONN", "ECONNRESET", "ECONNABORTED", "ETIMEDOUT"),
-        *("EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENOMEM", "EMFILE", "ENFILE"),
-    )
-    if hasattr(errno, name)
+FILE_ERRORS = {  # errors of one file; any other says that its disk, its network or this machine failed, and may work again
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
+    *(errno.EINVAL, errno.EOVERFLOW, errno.EFBIG),  # a damaged file that points outside of itself
 }
 TURNS = {  # EXIF orientation -> what sets it upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -103,17 +101,15 @@ def content_hash(source: Source, path: str) -> int:
 
 def load_rgb(source: Source, path: str, tolerate_truncated: bool = False, least: int | None = None) -> Image.Image:
     """The whole image upright, in RGB, over white; both sides stay at least ``least`` where a JPEG is decoded smaller."""
-    with _no_warnings():
+    try:
         try:
             return _load(source, path, least, rest_is_missing=False)
         except Exception as error:  # pillow meets bad bytes with OSError, SyntaxError, struct.error, zlib.error, ...
-            refusal = _refusal(error)
-            if not (tolerate_truncated and str(refusal) == "truncated"):
-                raise refusal from error
-        try:
-            return _load(source, path, least, rest_is_missing=True)
-        except Exception as error:
-            raise _refusal(error) from error
+            if not (tolerate_truncated and str(_refusal(error)) == "truncated"):
+                raise
+        return _load(source, path, least, rest_is_missing=True)
+    except Exception as error:
+        raise _refusal(error) from error
 
 
 def _load(source: Source, path: str, least: int | None, rest_is_missing: bool) -> Image.Image:
@@ -145,7 +141,7 @@ def _check_file(source: Source, path: str) -> None:
             raise ImageError("not a regular file")
         size = found.st_size
     elif isinstance(source, TarSource) and path in source.members:
-        size = source.members[path][1]
+        size = source.members[path].size
     else:
         return
     if size == 0:
@@ -170,7 +166,7 @@ def _load_what_there_is(image: ImageFile.ImageFile) -> None:
     try:
         image.load()
     except OSError as error:
-        if is_passing(error):
+        if is_transient(error):
             raise
         image.tile = []  # nothing more to load: the rows so far are there, the others are black
     values = np.asarray(image)
@@ -183,7 +179,7 @@ def _orientation(image: Image.Image) -> int:
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception as error:  # broken EXIF says nothing about the pixels
-        if is_passing(error):
+        if is_transient(error):
             raise
         return 1
 
@@ -253,15 +249,15 @@ FITS: dict[str, Callable[[Image.Image, int], Image.Image]] = {
 }
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether an error is of the disk, the network or the machine, so that the same file may be read later."""
-    return isinstance(error, OSError) and error.errno in PASSING
+    return isinstance(error, OSError) and error.errno is not None and error.errno not in FILE_ERRORS
 
 
 def _refusal(error: Exception) -> ImageError:
     if isinstance(error, ImageError):
         return error
-    return (SourceError if is_passing(error) else ImageError)(_reason(error))
+    return (SourceError if is_transient(error) else ImageError)(_reason(error))
 
 
 def _reason(error: BaseException) -> str:
@@ -289,24 +285,11 @@ def _reason(error: BaseException) -> str:
     return f"broken: {text[:100] or type(error).__name__}"
 
 
-_inside = 0  # threads in _no_warnings
-_inside_lock = threading.Lock()
-_filters = contextlib.ExitStack()
+def ignore_warnings() -> contextlib.AbstractContextManager[object]:
+    """Switch warnings off in all threads; to be entered once, around the threads that decode."""
+    return warnings.catch_warnings(action="ignore")
 
 
-@contextlib.contextmanager
-def _no_warnings() -> Iterator[None]:
-    """Warnings off while any thread is inside: the list of filters is one for all, so the first saves, the last restores."""
-    global _inside
-    with _inside_lock:
-        if not _inside:
-            _filters.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore")
-        _inside += 1
-    try:
-        yield
-    finally:
-        with _inside_lock:
-            _inside -= 1
-            if not _inside:
-                _filters.close()
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -1,22 +1,21 @@
 """The image files below a folder: found by their suffix, in an order that is the same on every machine."""
 
-import heapq
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SUFFIXES", "Tree", "image_tree", "is_image", "some"]
+__all__ = ["SUFFIXES", "ImageTree", "brief", "image_tree", "is_image"]
 
 SUFFIXES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
 
 @dataclass(frozen=True)
-class Tree:
-    """What a walk found."""
+class ImageTree:
+    """The images below a folder."""
 
     images: dict[str, list[str]]  # folder as "chairs/red", "" for the root -> names of its images; both in byte order
-    warnings: tuple[str, ...]  # what was left out, in plain words
+    warnings: tuple[str, ...]  # what was left out
     left_out: tuple[str, ...] = ()  # all of it, by path
 
     def paths(self, below: str = "") -> list[str]:
@@ -29,25 +28,30 @@ def is_image(name: str) -> bool:
     return name[name.rfind(".") :].lower() in SUFFIXES if "." in name else False
 
 
-def image_tree(root: Path) -> Tree:
+def image_tree(root: Path) -> ImageTree:
     """Walk a folder to any depth, through links too, without hidden files and folders.
 
-    A folder is entered once, by its own name before the name of a link, so links in a circle come to an end. What is named as
-    an image is, and is none (a broken link, a pipe, a folder with no image in it), counts as one: decoding says why it is not.
+    A folder is read once, by its own name before the name of a link, so links in a circle come to an end. A broken link or a
+    pipe that is named as an image counts as one: decoding says why it is not.
     """
     images: dict[str, list[str]] = {}
-    others: list[str] = []  # not images
-    closed: list[str] = []  # not readable
-    again: list[str] = []  # links to folders that are read elsewhere, or that hold the root
+    left_out: dict[str, list[str]] = {
+        "files that are not images": [],
+        "folders that cannot be read": [],
+        "links to folders that are read already": [],
+    }
+    others, unreadable, repeated = left_out.values()
     seen = {_identity(parent) for parent in root.resolve().parents}
-    named: list[str] = []  # folders that are named as images are
-    folders, links = [""], list[tuple[bytes, str]]()
+    folders, links = [""], list[str]()
     while folders or links:
-        folder = folders.pop() if folders else heapq.heappop(links)[1]
+        if not folders:
+            links.sort(key=os.fsencode, reverse=True)
+            folders.append(links.pop())
+        folder = folders.pop()
         try:
             identity = _identity(root / folder)
             if identity in seen:
-                again.append(folder)
+                repeated.append(folder)
                 continue
             seen.add(identity)
             with os.scandir(root / folder) as listing:
@@ -57,43 +61,29 @@ def image_tree(root: Path) -> Tree:
                 raise ValueError(
                     f"{str(root)!r} must be a folder that can be read, got: {error.strerror}. Check its permissions."
                 ) from error
-            closed.append(folder)
+            unreadable.append(folder)
             continue
-        if is_image(folder):
-            named.append(folder)
-        names = []
         for entry in entries:
             path = _join(folder, entry.name)
             if _is_folder(entry):
-                if entry.is_symlink():
-                    heapq.heappush(links, (os.fsencode(path), path))
-                else:
-                    folders.append(path)
+                (links if entry.is_symlink() else folders).append(path)
             elif is_image(entry.name):
-                names.append(entry.name)
+                images.setdefault(folder, []).append(entry.name)
             else:
                 others.append(path)
-        if names:
-            images[folder] = names
-    for path in _outermost(named, holding={above for folder in images for above in _with_parents(folder)}):
-        folder, _, name = path.rpartition("/")
-        images.setdefault(folder, []).append(name)
-    left_out = {
-        "files that are not images": sorted(others, key=os.fsencode),
-        "folders that cannot be read": sorted(closed, key=os.fsencode),
-        "links to folders that are read already": sorted(again, key=os.fsencode),
-    }
-    return Tree(
-        images={folder: sorted(images[folder], key=os.fsencode) for folder in sorted(images, key=os.fsencode)},
-        warnings=tuple(f"{what} are left out: {some(paths)}" for what, paths in left_out.items() if paths),
+    for paths in (*left_out.values(), *images.values()):
+        paths.sort(key=os.fsencode)
+    return ImageTree(
+        images={folder: images[folder] for folder in sorted(images, key=os.fsencode)},
+        warnings=tuple(f"{what} are left out: {brief(paths)}" for what, paths in left_out.items() if paths),
         left_out=tuple(path for paths in left_out.values() for path in paths),
     )
 
 
-def some(names: Iterable[str], most: int = 5) -> str:
-    """How many there are and what the first are called, on one line whatever is in the names.
+def brief(names: Iterable[str], most: int = 5) -> str:
+    """How many names there are and the first of them, on one line whatever is in the names.
 
-    >>> some(["a", "b", "c"], most=2)
+    >>> brief(["a", "b", "c"], most=2)
     "3 ('a', 'b', ...)"
     """
     names = list(names)
@@ -102,17 +92,6 @@ def some(names: Iterable[str], most: int = 5) -> str:
 
 def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
-
-
-def _with_parents(path: str) -> list[str]:
-    """``a/b/c``, ``a/b`` and ``a``."""
-    return [path, *(path[:i] for i, character in enumerate(path) if character == "/")]
-
-
-def _outermost(folders: Iterable[str], holding: set[str]) -> list[str]:
-    """The folders that hold nothing, but for those inside of another such folder."""
-    empty = set(folders) - holding
-    return [folder for folder in empty if empty.isdisjoint(_with_parents(folder)[1:])]
 
 
 def _identity(folder: Path) -> tuple[int, int]:

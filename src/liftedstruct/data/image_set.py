@@ -1,4 +1,4 @@
-"""A data set as a list: where each image is, of which class it is, and which classes are for training and for the test."""
+"""A dataset as a list: where each image is, its class, and which classes are for training, validation and test."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.data.class_names import draw, group_by_name
 from liftedstruct.data.sources import Source
-from liftedstruct.runtime.checks import as_number
+from liftedstruct.data.splits import hold_out
 
-__all__ = ["ImageSet"]
+__all__ = ["ImageSet", "Indices"]
 
 Indices = NDArray[np.int64]
 
@@ -20,7 +19,7 @@ Indices = NDArray[np.int64]
 class ImageSet:
     """Images, their classes, and a split of the **classes**: no class is in two parts.
 
-    The validation classes are taken out of the training half; the test classes are never looked at to choose a setting.
+    The validation classes are taken from the training classes; the test classes are never used to choose a setting.
     """
 
     name: str  # of the layout: "CUB-200-2011", "folder", ...
@@ -31,8 +30,8 @@ class ImageSet:
     class_names: tuple[str, ...]  # C
     test_classes: Indices  # sorted class numbers
     validation_classes: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    super_classes: tuple[str, ...] = ()  # C, where the data set has them
-    warnings: tuple[str, ...] = ()  # what is missing or extra, in plain words
+    super_classes: tuple[str, ...] = ()  # C, or none
+    warnings: tuple[str, ...] = ()  # what is missing or extra
     missing: tuple[str, ...] = ()  # every file that should be there and is not
     extra: tuple[str, ...] = ()  # every file or folder that is there and was left out
 
@@ -40,11 +39,10 @@ class ImageSet:
         C = len(self.class_names)
         if len(self.paths) != len(self.labels):
             raise ValueError(f"an image set must have one label per path, got {len(self.labels)} for {len(self.paths)} paths.")
-        if len(self.labels) and not (self.labels.min() >= 0 and self.labels.max() < C):
-            raise ValueError(f"labels must be class numbers 0 to {C - 1}, got {self.labels.min()} to {self.labels.max()}.")
-        for what, classes in (("test", self.test_classes), ("validation", self.validation_classes)):
+        numbers = {"labels": self.labels, "test classes": self.test_classes, "validation classes": self.validation_classes}
+        for what, classes in numbers.items():
             if len(classes) and not (classes.min() >= 0 and classes.max() < C):
-                raise ValueError(f"{what} classes must be class numbers 0 to {C - 1}, got {classes.min()} to {classes.max()}.")
+                raise ValueError(f"{what} must be class numbers 0 to {C - 1}, got {classes.min()} to {classes.max()}.")
         both = np.intersect1d(self.test_classes, self.validation_classes)
         if len(both):
             raise ValueError(
@@ -56,18 +54,23 @@ class ImageSet:
 
     @cached_property
     def test(self) -> Indices:
-        """Numbers of the test images."""
+        """Indices of the test images."""
         return np.flatnonzero(np.isin(self.labels, self.test_classes))
 
     @cached_property
     def validation(self) -> Indices:
-        """Numbers of the validation images: of training classes that are held out to choose settings."""
+        """Indices of the validation images: of training classes that are held out to choose settings."""
         return np.flatnonzero(np.isin(self.labels, self.validation_classes))
 
     @cached_property
     def train(self) -> Indices:
-        """Numbers of the training images."""
-        return np.flatnonzero(~np.isin(self.labels, np.concatenate((self.test_classes, self.validation_classes))))
+        """Indices of the training images."""
+        return np.flatnonzero(np.isin(self.labels, self.train_classes))
+
+    @cached_property
+    def train_classes(self) -> Indices:
+        """Classes that are neither for validation nor for test."""
+        return np.setdiff1d(np.arange(len(self.class_names)), np.concatenate((self.test_classes, self.validation_classes)))
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
@@ -76,23 +79,10 @@ class ImageSet:
         words[self.validation_classes], words[self.test_classes] = "validation", "test"
         return tuple(words)
 
-    @cached_property
-    def train_classes(self) -> Indices:
-        """Classes that are neither for validation nor for the test."""
-        return np.setdiff1d(np.arange(len(self.class_names)), np.concatenate((self.test_classes, self.validation_classes)))
-
     def with_validation(self, fraction: float, seed: int = 0) -> "ImageSet":
-        """Hold out a fraction of the **training** classes, drawn by the seed, at least one of them.
-
-        Classes whose names differ only in case, blanks or Unicode form are drawn as one.
-        """
-        if not 0 < as_number(fraction) < 1:
-            raise ValueError(f"the validation fraction must be between 0 and 1, got {fraction}. Try 0.2.")
-        pool = group_by_name(np.setdiff1d(np.arange(len(self.class_names)), self.test_classes), self.class_names)
-        if len(pool) < 2:
-            raise ValueError(f"validation needs at least two training classes to take from, got {len(pool)}. Add classes.")
-        n = min(len(pool) - 1, max(1, round(fraction * len(pool))))
-        return replace(self, validation_classes=draw(pool, n, np.random.default_rng([seed, 2])))
+        """Hold out a random fraction of the **training** classes, see :func:`liftedstruct.data.hold_out`."""
+        pool = np.setdiff1d(np.arange(len(self.class_names)), self.test_classes)
+        return replace(self, validation_classes=hold_out(pool, self.class_names, fraction, seed=[seed, 2]))
 
     def subset(self, keep: Indices) -> "ImageSet":
         """The same classes and split with these images only."""

@@ -1,61 +1,70 @@
-"""Making a packed set: every image decoded once, in parallel, in an order that a kill or a full disk cannot harm."""
+"""Making a prepared dataset: every image is decoded once, in parallel, and a prepare that was interrupted resumes.
 
-import collections
+Rows are appended to ``images.npy.part`` in the order of the images. Every few seconds the rows are synced to the disk, then
+``progress.json`` is replaced by a record of how many images are done; on resuming, rows beyond that record are cut off.
+``meta.json`` is written last: a folder that has it holds a complete dataset.
+"""
+
 import errno
+import functools
 import hashlib
 import json
-import os
 import shutil
-import sys
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.data.decoding import FITS, ImageError, SourceError, content_hash, decode, is_passing
+from liftedstruct.data.decoding import (
+    FITS,
+    ImageError,
+    SourceError,
+    available_cores,
+    content_hash,
+    decode,
+    ignore_warnings,
+    is_transient,
+)
 from liftedstruct.data.image_set import ImageSet
-from liftedstruct.data.packed import PackedImages
-from liftedstruct.data.packed_files import (
+from liftedstruct.data.packed import (
     CONTENTS,
-    CONTENTS_PART,
-    HEADER,
+    DEFAULT_SIZE,
+    FORMAT,
     IMAGES,
     LABELS,
-    LEFT_OUT,
-    LOCK,
     META,
-    PART,
     PATHS,
     PROGRESS,
-    SIZE,
     VERSION,
-    npy_header,
+    PackedImages,
     read_record,
 )
 from liftedstruct.data.sources import Source
-from liftedstruct.runtime.atomic import BINARY, is_temporary, locked, replacing, sync, sync_folder, write_json
+from liftedstruct.runtime.atomic import is_temporary, locked, replacing, sync, sync_folder, write_json
 from liftedstruct.runtime.checks import check_count, pick
 from liftedstruct.runtime.progress import Bar, say
 
-__all__ = ["BAD_IMAGES", "OtherSetError", "prepare"]
+__all__ = ["BAD_IMAGES", "OtherDatasetError", "prepare"]
 
-FLUSH_SECONDS = 0.5  # a kill costs as much work, or twice that; rarer, and the last flush is what one waits for
+PART, CONTENTS_PART = "images.npy.part", "contents.part"  # there while a prepare is unfinished
+LOCK = "prepare.lock"  # there while one runs
+HEADER = 128  # bytes before the first pixel: the .npy header, padded, so that n can be filled in at the end
+CHUNK = 16  # images per thread that are decoded before they are written
+SYNC_SECONDS = 2.0  # a kill costs about as much work
 BAD_IMAGES = {
     "list": "leave them out, and list them",
     "stop": "stop at the first one",
     "tolerate": "keep what there is of truncated ones, leave the others out",
 }
-CHANGES = {  # part of the plan -> what to say when it is another one
+CHANGES = {  # part of the plan -> what to say when it differs
     "paths": "the list of images changed",
     "classes": "the labels or class names changed",
     "split": "the split into training, validation and test classes changed",
     "files": "image files changed (their sizes or times)",
 }
-RETRIED = ("no permission", "missing", "does not fit into memory")  # reasons that may go without a change of size or time
 CHECKSUM_OF = "name, size, fit, paths, labels, class names, split, sizes and times of the image files; not their bytes"
 Json = dict[str, Any]
 
@@ -64,42 +73,41 @@ def prepare(
     image_set: ImageSet,
     folder: str | Path,
     *,
-    size: int = SIZE,
+    size: int = DEFAULT_SIZE,
     fit: str = "resize",
     bad_images: Literal["list", "tolerate", "stop"] = "list",
     workers: int | None = None,
     progress: bool = True,
     force: bool = False,
 ) -> PackedImages:
-    """Decode every image once into a folder, made if absent; does nothing if that is done, goes on if it was interrupted.
+    """Decode every image once into a folder; does nothing if that is done, resumes if it was interrupted.
 
     Whether it is done is told by names, sizes and times of the image files, labels and settings (their digest is the checksum
-    of the set), not by the bytes of the files; images left out for want of permission or memory are tried again. A source
-    that fails meanwhile (a disk, a network) stops it with an OSError, and the next run goes on from there.
+    of the dataset), not by the bytes of the files. A source that fails meanwhile (a disk, a network) stops it with an
+    OSError, and the next run resumes.
 
     Args:
-        image_set: The images, their classes and split; all parts of the split go in.
-        folder: Where to; new, empty, or of an earlier prepare.
-        size: Side of the packed images.
+        image_set: The images, their classes and split; all parts of the split are prepared.
+        folder: Output folder; new, empty, or of an earlier prepare.
+        size: Side of the prepared images.
         fit: How a rectangle becomes a square: ``resize``, ``letterbox`` (white around) or ``trim-letterbox`` (the white
-            border off first).
+            border is removed first).
         bad_images: Leave unreadable images out and ``list`` them, also ``tolerate`` truncated ones, or ``stop`` at the first.
-        workers: Threads that decode; as many as there are cores if not given.
-        progress: Show how far it is, on the terminal or as lines of text.
-        force: Make it anew, whatever of an earlier prepare is in the folder. A finished set goes when the new one is decoded,
-            or before if the disk has no room for both.
+        workers: Threads that decode; default: one per core.
+        progress: Show progress, on a terminal or as lines of text.
+        force: Start from scratch, whatever an earlier prepare left in the folder. A complete dataset is replaced when the new
+            one is decoded.
 
     """
     folder, n = Path(folder), len(image_set)
     pick(FITS, fit, "fit")
     pick(BAD_IMAGES, bad_images, "bad_images")
-    size, workers = check_count("size", size), _cores() if workers is None else check_count("workers", workers)
+    size, workers = check_count("size", size), check_count("workers", available_cores() if workers is None else workers)
     if n == 0:
         raise ValueError(f"an image set must have images to be prepared, {image_set.root} has none. Check the path.")
     fingerprints = [_fingerprint(image_set.source, path) for path in image_set.paths]
-    there = [is_there for _, is_there in fingerprints]
-    plan = _plan(image_set, size, fit, [text for text, _ in fingerprints])
-    if not force and _is_finished(folder, image_set, plan, bad_images):
+    start = _record(_plan(image_set, size, fit, fingerprints), bad_images)
+    if not force and _matches(read_record(folder / META), start):
         packed = PackedImages(folder)
         if progress:
             say(f"{folder} already holds these {len(packed):,} images, nothing to do")
@@ -109,98 +117,58 @@ def prepare(
     except (FileExistsError, NotADirectoryError) as error:
         raise ValueError(f"{folder} must be a folder, there is a file of that name. Choose another.") from error
     with locked(folder / LOCK, "prepare"):
-        if not force and _is_finished(folder, image_set, plan, bad_images):  # by another process, since the first look
+        if not force and _matches(read_record(folder / META), start):  # another process has just finished it
             return PackedImages(folder)
-        state = _begin(folder, image_set, plan, bad_images, force, there.count(False))
-        old_must_go = _check_space(folder, state)
-        if not state.processed:
-            write_json(folder / PROGRESS, state.record())  # first: the folder stays one of ours at every moment
-            for name in (PART, CONTENTS_PART):
-                (folder / name).unlink(missing_ok=True)
-        if old_must_go or not (state.processed or (folder / META).exists()):
-            _remove_set(folder)
         try:
-            _decode_rest(image_set, folder, state, there, workers, progress)
-            _check_enough(image_set, folder, state)
-            _finish(image_set, folder, state)
+            record = (None if force else _resumed(folder, start)) or _begun(folder, start, force, fingerprints.count("missing"))
+            record = _decode_all(image_set, folder, record, fingerprints, workers, progress)
+            _finish(image_set, folder, record)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise OSError(f"the disk of {folder} is full. Make room and run it again, it goes on where it stopped.") from error
-    if state.left_out:
-        i, reason = state.left_out[0]
+            raise OSError(f"the disk of {folder} is full. Make room and run it again, it resumes where it stopped.") from error
+    if record["left_out"]:
+        i, reason = record["left_out"][0]
         say(
-            f"warning: {len(state.left_out):,} of {n:,} images are left out and listed in {folder / META}; "
+            f"warning: {len(record['left_out']):,} of {n:,} images are left out and listed in {folder / META}; "
             f"the first is {image_set.paths[i]!r}: {reason}"
         )
     return PackedImages(folder)
 
 
-class OtherSetError(ValueError):
-    """A folder that holds a set of other sources or settings; what differs is in ``what``."""
+class OtherDatasetError(ValueError):
+    """A folder that holds a dataset of other sources or settings; ``what`` says what differs."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}. Choose another folder, or make it anew with force=True (--force).")
+        super().__init__(f"{what}. Choose another folder, or replace it with force=True (--force).")
         self.what = what
 
 
 class _SourceGoneError(OSError):
-    """The images cannot be reached; what is decoded is safe on the disk."""
+    """The images cannot be reached now."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(
             f"the source of the images must stay readable, {path!r} is not: {reason}. "
-            "See to its disk or connection and run it again, it goes on from there."
+            "Check its disk or connection and run it again, it resumes from there."
         )
 
 
-@dataclass
-class _State:
-    """How far a prepare is, as ``progress.json`` has it."""
-
-    plan: Json
-    bad_images: str
-    processed: int = 0
-    left_out: list[tuple[int, str]] = field(default_factory=list)  # number of the image, reason
-    truncated: list[int] = field(default_factory=list)  # kept by tolerance
-
-    @property
-    def row_bytes(self) -> int:
-        return 3 * int(self.plan["size"]) ** 2
-
-    @property
-    def rows(self) -> int:
-        """Rows so far: one for each image that is not left out."""
-        return self.processed - len(self.left_out)
-
-    @property
-    def file_bytes(self) -> int:
-        """Length of the file so far."""
-        return HEADER + self.rows * self.row_bytes
-
-    def record(self) -> Json:
-        """As it is now, without an image that an interrupt left in a list but not in the count."""
-        left_out = [(i, reason) for i, reason in self.left_out if i < self.processed]
-        lists = {"left_out": left_out, "truncated": [i for i in self.truncated if i < self.processed]}
-        return {"format": "liftedstruct packed", "version": VERSION, **vars(self), **lists}
-
-    def cut(self, processed: int) -> None:
-        """Back to so many images; their rows are made again."""
-        self.processed = processed
-        self.left_out = [(i, reason) for i, reason in self.left_out if i < processed]
-        self.truncated = [i for i in self.truncated if i < processed]
+def _record(plan: Json, bad_images: str) -> Json:
+    """The content of ``progress.json``; ``left_out`` has pairs of an image's number and the reason, ``truncated`` numbers."""
+    state: Json = {"plan": plan, "bad_images": bad_images, "processed": 0, "left_out": [], "truncated": []}
+    return {"format": FORMAT, "version": VERSION, **state}
 
 
 def _plan(image_set: ImageSet, size: int, fit: str, fingerprints: list[str]) -> Json:
-    """All that the result depends on, in a few words and digests; the folder that the images are in is no part of it."""
-    classes = [image_set.labels.tolist(), image_set.class_names, image_set.super_classes]
+    """All that the result depends on, as short values and digests; the folder that the images are in is no part of it."""
     return {
         "name": image_set.name,
         "size": size,
         "fit": fit,
         "images": len(image_set),
         "paths": _digest(image_set.paths),
-        "classes": _digest(classes),
+        "classes": _digest([image_set.labels.tolist(), image_set.class_names, image_set.super_classes]),
         "split": _digest([image_set.test_classes.tolist(), image_set.validation_classes.tolist()]),
         "files": _digest(fingerprints),
     }
@@ -210,271 +178,175 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
 
 
-def _fingerprint(source: Source, path: str) -> tuple[str, bool]:
-    """The fingerprint, and whether the image is there at all."""
+def _fingerprint(source: Source, path: str) -> str:
     try:
-        text = source.fingerprint(path)
-        return text, text != "missing"
+        return source.fingerprint(path)
     except Exception as error:
-        if is_passing(error):
+        if is_transient(error):
             raise _SourceGoneError(path, str(error)) from error
-        return type(error).__name__, False  # decoding will say what is wrong with it
+        return "missing" if isinstance(error, FileNotFoundError) else type(error).__name__  # decoding says what is wrong
 
 
-def _differences(record: Json, plan: Json, bad_images: str) -> list[str]:
-    """What keeps the folder's earlier prepare from being this one, in words."""
+def _differences(record: Json, start: Json) -> list[str]:
+    """What keeps an earlier prepare from being the one that starts now."""
     if record["version"] != VERSION:
         return [f"its version is {record['version']}, not {VERSION}"]
-    old = record["plan"]
-    found = [f"{key} is {old[key]!r}, not {plan[key]!r}" for key in ("name", "size", "fit", "images") if old[key] != plan[key]]
-    found += [text for key, text in CHANGES.items() if old[key] != plan[key]]
-    if record["bad_images"] != bad_images and (record["left_out"] or record["truncated"]):  # without bad ones it is all one
-        found.append(f"bad_images is {record['bad_images']!r}, not {bad_images!r}")
+    old, new = record["plan"], start["plan"]
+    found = [f"{key} is {old[key]!r}, not {new[key]!r}" for key in ("name", "size", "fit", "images") if old[key] != new[key]]
+    found += [text for key, text in CHANGES.items() if old[key] != new[key]]
+    if record["bad_images"] != start["bad_images"] and (record["left_out"] or record["truncated"]):  # without any, no matter
+        found.append(f"bad_images is {record['bad_images']!r}, not {start['bad_images']!r}")
     return found
 
 
-def _is_finished(folder: Path, image_set: ImageSet, plan: Json, bad_images: str) -> bool:
-    record, unfinished = read_record(folder / META), _unfinished(folder)
-    if record is None or _differences(record, plan, bad_images):
-        return False
-    if unfinished and not _differences(unfinished, plan, bad_images):  # it was being made anew
-        return False
-    return _first_readable(image_set, record) is None
+def _matches(record: Json | None, start: Json) -> bool:
+    return record is not None and not _differences(record, start)
 
 
-def _unfinished(folder: Path) -> Json | None:
-    """The record of an interrupted prepare that has decoded something; beside a whole set its rows must be there too."""
+def _resumed(folder: Path, start: Json) -> Json | None:
+    """The record of an interrupted prepare of the same images and settings, if its rows are there."""
     record = read_record(folder / PROGRESS)
-    if record is None or not record["processed"] or ((folder / META).exists() and not (folder / PART).exists()):
+    if record is None or not _matches(record, start):
         return None
-    return record
+    if not any((folder / name).exists() for name in (META, PART)) and (folder / IMAGES).exists():
+        (folder / IMAGES).replace(folder / PART)  # it was killed between the last two renames
+    rows, row_bytes = record["processed"] - len(record["left_out"]), 3 * record["plan"]["size"] ** 2
+    whole = _length(folder / PART) >= HEADER + rows * row_bytes and _length(folder / CONTENTS_PART) >= 8 * rows
+    return record | {"bad_images": start["bad_images"]} if whole else None
 
 
-def _first_readable(image_set: ImageSet, record: Json) -> str | None:
-    """The first image that was left out for a reason that may go, and can be read now."""
-    settings = (int(record["plan"]["size"]), str(record["plan"]["fit"]), record["bad_images"] == "tolerate")
-    for each in record["left_out"]:
-        path, reason = (each["path"], each["reason"]) if isinstance(each, dict) else (image_set.paths[each[0]], each[1])
-        if reason in RETRIED and _decode_one(image_set.source, path, *settings).pixels is not None:
-            return str(path)
-    return None
-
-
-def _begin(folder: Path, image_set: ImageSet, plan: Json, bad_images: str, force: bool, missing: int) -> _State:
-    """Where to go on; refuses a folder of other files, and one of another prepare unless forced. Deletes nothing."""
-    finished, unfinished = read_record(folder / META), _unfinished(folder)
-    ours = (LOCK,) + ((LEFT_OUT,) if read_record(folder / LEFT_OUT) else ())
-    others = sorted(each.name for each in folder.iterdir() if each.name not in ours and not is_temporary(each.name))
-    if others and not (finished or read_record(folder / PROGRESS)):
+def _begun(folder: Path, start: Json, force: bool, missing: int) -> Json:
+    """Begin from scratch; refuses a folder of other files, one of another prepare unless forced, and a disk without room."""
+    earlier = read_record(folder / META) or read_record(folder / PROGRESS)
+    others = sorted(each.name for each in folder.iterdir() if each.name != LOCK and not is_temporary(each.name))
+    if others and earlier is None:
         raise ValueError(
             f"{folder} must be empty or of an earlier prepare, it holds {others[0]!r} ({len(others)} in all). Choose another."
         )
-    if finished and unfinished and _differences(unfinished, plan, bad_images):
-        unfinished = None  # what there is to protect is the whole set
-    record = unfinished or finished
-    if force or record is None:
-        return _State(plan, bad_images)
-    differences = _differences(record, plan, bad_images)
-    if not differences and record is finished and (path := _first_readable(image_set, finished)) is not None:
-        differences = [f"{path!r} was left out and can be read now"]
-    if differences and missing:
-        differences.append(f"{missing:,} of the image files are missing now")
-    if differences:
-        raise OtherSetError(
-            f"{folder} holds {'a set' if finished else 'an interrupted prepare'} of other sources or settings: "
-            f"{'; '.join(differences)}"
-        )
-    left_out = [(int(i), str(reason)) for i, reason in record["left_out"]]
-    state = _State(plan, bad_images, record["processed"], left_out, record["truncated"])
-    state.cut(state.processed)
-    if not finished and (folder / IMAGES).exists() and not (folder / PART).exists():  # killed between the last two renames
-        (folder / IMAGES).replace(folder / PART)
-    if _length(folder / PART) < state.file_bytes or _length(folder / CONTENTS_PART) < 8 * state.rows:
-        return _State(plan, bad_images)
-    if (path := _first_readable(image_set, state.record())) is not None:
-        state.cut(next(i for i, _ in state.left_out if image_set.paths[i] == path))
-    return state
-
-
-def _remove_set(folder: Path) -> None:
-    for name in (META, IMAGES, LABELS, CONTENTS, PATHS):  # meta first: the rest is not whole
-        (folder / name).unlink(missing_ok=True)
-
-
-def _check_space(folder: Path, state: _State) -> bool:
-    """Whether the old set must go before the new one is made; an error if the disk has no room even then."""
-    missing = HEADER + int(state.plan["images"]) * state.row_bytes - state.file_bytes
-    needed, free = missing + 2**20 + 300 * int(state.plan["images"]), shutil.disk_usage(folder).free  # the lists take a little
-    free += max(0, _length(folder / PART) - state.file_bytes)  # is cut off
-    old = sum(_length(folder / name) for name in (IMAGES, LABELS, CONTENTS, PATHS))
-    if free + old < needed:
+    if earlier and earlier["processed"] and not force and (differences := _differences(earlier, start)):
+        if missing:
+            differences.append(f"{missing:,} of the image files are missing now")
+        kind = "a dataset" if (folder / META).exists() else "an interrupted prepare"
+        raise OtherDatasetError(f"{folder} holds {kind} of other sources or settings: {'; '.join(differences)}")
+    images, size = start["plan"]["images"], start["plan"]["size"]
+    needed = HEADER + images * (3 * size**2 + 300) + 2**20  # the lists take a little
+    free = shutil.disk_usage(folder).free + _length(folder / PART)
+    if free < needed:
         raise OSError(
-            f"the disk of {folder} must have {_gigabytes(needed)} free, it has {_gigabytes(free + old)}. "
+            f"the disk of {folder} must have {needed / 1e9:,.2f} GB free, it has {free / 1e9:,.2f} GB. "
             "Make room, or choose a smaller size."
         )
-    return free < needed
+    write_json(folder / PROGRESS, start)
+    return start
 
 
 def _length(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-def _decode_rest(image_set: ImageSet, folder: Path, state: _State, there: list[bool], workers: int, progress: bool) -> None:
-    """Decode from where the state is, append row by row in the order of the images, and let the state follow the disk.
-
-    ``there`` says which images had a fingerprint: one of those that is missing now went away with its source.
-    """
-    n, settings = len(image_set), (int(state.plan["size"]), str(state.plan["fit"]), state.bad_images == "tolerate")
-    ahead = 8 * workers  # so many images may be decoded before their turn comes to be written: memory stays bounded
-    numbers = iter(range(state.processed, n))
-    waiting: collections.deque[Future[_Decoded]] = collections.deque()
-    fd, contents_fd = (os.open(folder / name, os.O_RDWR | os.O_CREAT | BINARY, 0o666) for name in (PART, CONTENTS_PART))
-    pool, flusher = ThreadPoolExecutor(workers, "decode"), ThreadPoolExecutor(1, "flush")
-    flushed: Future[None] | None = None
-    last_flush, disk_failed = time.monotonic(), False
-    try:
-        for each, length in ((fd, state.file_bytes), (contents_fd, 8 * state.rows)):
-            os.ftruncate(each, length)  # rows beyond what is known to be on the disk are made again
-            os.lseek(each, 0, os.SEEK_END)
-        with Bar("prepare", n, state.processed, progress) as bar:
-            while state.processed < n:
-                while len(waiting) < ahead and (i := next(numbers, None)) is not None:
-                    waiting.append(pool.submit(_decode_one, image_set.source, image_set.paths[i], *settings))
-                pixels, content, reason, source_failed = waiting.popleft().result()
-                if source_failed or (reason == "missing" and there[state.processed]):
-                    raise _SourceGoneError(image_set.paths[state.processed], reason)
+def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: list[str], workers: int, progress: bool) -> Json:
+    """Decode from where the record is, append row by row in the order of the images, and keep the record up to date."""
+    n, plan, synced = len(image_set), record["plan"], time.monotonic()
+    tolerate = record["bad_images"] == "tolerate"
+    decode_one = functools.partial(_decode_one, image_set.source, size=plan["size"], fit=plan["fit"], tolerate=tolerate)
+    done, left_out, truncated = record["processed"], list(record["left_out"]), list(record["truncated"])
+    rows = done - len(left_out)
+    with (
+        _open_at(folder / PART, HEADER + rows * 3 * plan["size"] ** 2) as images,
+        _open_at(folder / CONTENTS_PART, 8 * rows) as contents,
+        ignore_warnings(),
+        ThreadPoolExecutor(workers, "decode") as pool,
+        Bar("prepare", n, done, progress) as bar,
+    ):
+        while done < n:
+            chunk = range(done, min(n, done + CHUNK * workers))
+            for i, decoded in zip(chunk, pool.map(decode_one, [image_set.paths[i] for i in chunk]), strict=True):
+                pixels, content, reason = decoded
+                if reason == "missing" and fingerprints[i] != "missing":
+                    raise _SourceGoneError(image_set.paths[i], reason)
+                if pixels is None and record["bad_images"] == "stop":
+                    where = f"{image_set.paths[i]!r} is not: {reason}"
+                    raise ValueError(f"every image must be readable, {where}. Fix it, or pass bad_images='list'.")
                 if pixels is None:
-                    _refuse(image_set, state, reason)
+                    left_out.append((i, reason))
                 else:
-                    _append(fd, pixels)
-                    _append(contents_fd, np.array([content], np.uint64))
-                    if reason:
-                        state.truncated.append(state.processed)
-                state.processed += 1
+                    images.write(pixels.data)
+                    contents.write(content.to_bytes(8, "little"))
+                    truncated += [i] if reason else []
                 bar.advance()
-                if time.monotonic() - last_flush > FLUSH_SECONDS and (flushed is None or flushed.done()):
-                    if flushed is not None:
-                        flushed.result()
-                    flushed = flusher.submit(_flush, (fd, contents_fd), folder, state.record())
-                    last_flush = time.monotonic()
-    except OSError as error:
-        disk_failed = not isinstance(error, _SourceGoneError)
-        raise
-    finally:
-        try:
-            pool.shutdown(cancel_futures=True)
-            flusher.shutdown()
-            if flushed is not None:
-                flushed.result()
-            if not disk_failed:  # after a failure, a second fsync would say that all is well; the last record holds
-                _flush((fd, contents_fd), folder, state.record())
-        finally:
-            os.close(fd)
-            os.close(contents_fd)
+            done = chunk.stop
+            if done == n or time.monotonic() - synced > SYNC_SECONDS:
+                for file in (images, contents):
+                    file.flush()
+                    sync(file.fileno())
+                record = record | {"processed": done, "left_out": left_out, "truncated": truncated}
+                write_json(folder / PROGRESS, record)
+                synced = time.monotonic()
+    return record
 
 
-class _Decoded(NamedTuple):
-    """Pixels and the hash of the file, or neither and the reason; all for one that is kept by tolerance."""
+def _open_at(file: Path, length: int) -> BinaryIO:
+    """A file to append to, cut to a length; a new one is filled with zeros up to there."""
+    file.touch()
+    stream = file.open("r+b")
+    stream.truncate(length)
+    stream.seek(length)
+    return stream
 
-    pixels: NDArray[np.uint8] | None
-    content: int = 0
-    reason: str = ""
-    source_failed: bool = False
 
-
-def _decode_one(source: Source, path: str, size: int, fit: str, tolerate: bool) -> _Decoded:
+def _decode_one(
+    source: Source, path: str, size: int, fit: str, tolerate: bool, truncated: bool = False
+) -> tuple[NDArray[np.uint8] | None, int, str]:
+    """Pixels and the hash of the file, or the reason why there are none; of a truncated image that is kept, all three."""
     try:
-        return _Decoded(decode(source, path, size, fit), content_hash(source, path))
+        pixels = decode(source, path, size, fit, tolerate_truncated=truncated)
+        return pixels, content_hash(source, path), "truncated" if truncated else ""
+    except SourceError as error:
+        raise _SourceGoneError(path, str(error)) from error
     except ImageError as error:
-        if not (tolerate and str(error) == "truncated"):
-            return _Decoded(None, 0, str(error), isinstance(error, SourceError))
-    try:
-        return _Decoded(decode(source, path, size, fit, tolerate_truncated=True), content_hash(source, path), "truncated")
-    except ImageError as error:
-        return _Decoded(None, 0, str(error), isinstance(error, SourceError))
+        if tolerate and not truncated and str(error) == "truncated":
+            return _decode_one(source, path, size, fit, tolerate, truncated=True)
+        return None, 0, str(error)
 
 
-def _refuse(image_set: ImageSet, state: _State, reason: str) -> None:
-    path = image_set.paths[state.processed]
-    if state.bad_images == "stop":
-        raise ValueError(f"every image must be readable, {path!r} is not: {reason}. Mend it, or pass bad_images='list'.")
-    state.left_out.append((state.processed, reason))
-
-
-def _check_enough(image_set: ImageSet, folder: Path, state: _State) -> None:
-    """Give up if most images are unreadable: list them all, and leave nothing to go on from."""
-    n, bad = len(image_set), len(state.left_out)
-    if 2 * bad <= n:
-        return
-    record = {"format": "liftedstruct packed", "version": VERSION, "left_out": _listed(image_set, state)}
-    write_json(folder / LEFT_OUT, record)
-    if not (folder / META).exists():
-        _remove_set(folder)
-    for name in (PART, CONTENTS_PART, PROGRESS):
-        (folder / name).unlink()
-    i, reason = state.left_out[0]
-    raise ValueError(
-        f"at least half of the images must be readable, {bad:,} of {n:,} are not; the first is {image_set.paths[i]!r}: "
-        f"{reason}. See them all in {folder / LEFT_OUT}, and check the data set with liftedstruct doctor."
-    )
-
-
-def _listed(image_set: ImageSet, state: _State) -> list[dict[str, str]]:
-    return [{"path": image_set.paths[i], "reason": reason} for i, reason in state.left_out]
-
-
-def _append(fd: int, row: NDArray[np.unsignedinteger]) -> None:
-    rest = np.ascontiguousarray(row).data.cast("B")
-    while rest:
-        rest = rest[os.write(fd, rest) :]
-
-
-def _flush(fds: tuple[int, int], folder: Path, record: Json) -> None:
-    """Pixels and hashes to the disk first, then the word that they are there."""
-    for fd in fds:
-        sync(fd)
-    write_json(folder / PROGRESS, record)
-
-
-def _finish(image_set: ImageSet, folder: Path, state: _State) -> None:
-    """Everything but ``meta.json`` to the disk, then that: the moment from which the set is whole."""
-    kept = np.ones(len(image_set), bool)
-    kept[[i for i, _ in state.left_out]] = False
-    n, size = int(kept.sum()), int(state.plan["size"])
-    (folder / META).unlink(missing_ok=True)  # of the old set, which goes now
+def _finish(image_set: ImageSet, folder: Path, record: Json) -> None:
+    """Everything but ``meta.json`` to the disk, then that: the moment from which the dataset is complete."""
+    size, left_out = record["plan"]["size"], record["left_out"]
+    kept = np.setdiff1d(np.arange(len(image_set)), [i for i, _ in left_out])
+    if 2 * len(kept) < len(image_set):
+        for name in (PART, CONTENTS_PART, PROGRESS):
+            (folder / name).unlink()
+        i, reason = left_out[0]
+        raise ValueError(
+            f"at least half of the images must be readable, {len(left_out):,} of {len(image_set):,} are not; the first is "
+            f"{image_set.paths[i]!r}: {reason}. List them all with liftedstruct check --json."
+        )
+    (folder / META).unlink(missing_ok=True)  # of the dataset that is replaced
     sync_folder(folder)
     with (folder / PART).open("r+b") as file:
-        file.write(npy_header(n, size))
+        header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({len(kept)}, {size}, {size}, 3), }}"
+        file.write(b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little"))
+        file.write(header.ljust(HEADER - 11).encode("ascii") + b"\n")
         file.flush()
         sync(file.fileno())
-    with replacing(folder / LABELS) as file:
-        np.save(file, image_set.labels[kept].astype(np.int64))
-    with replacing(folder / CONTENTS) as file:
-        np.save(file, np.fromfile(folder / CONTENTS_PART, np.uint64, n))
-    write_json(folder / PATHS, [image_set.paths[i] for i in np.flatnonzero(kept)])
+    for name, array in ((LABELS, image_set.labels[kept]), (CONTENTS, np.fromfile(folder / CONTENTS_PART, "<u8"))):
+        with replacing(folder / name) as file:
+            np.save(file, array)
+    write_json(folder / PATHS, [image_set.paths[i] for i in kept])
     (folder / PART).replace(folder / IMAGES)
     sync_folder(folder)
-    meta = state.record() | {
-        "checksum": _digest(state.plan),
+    meta = record | {
+        "checksum": _digest(record["plan"]),
         "checksum_of": CHECKSUM_OF,
-        "n": n,
+        "n": len(kept),
         "root": str(image_set.root),
         "class_names": image_set.class_names,
         "super_classes": image_set.super_classes,
         "test_classes": image_set.test_classes.tolist(),
         "validation_classes": image_set.validation_classes.tolist(),
-        "left_out": _listed(image_set, state),
-        "truncated": [image_set.paths[i] for i in state.truncated],
+        "left_out": [{"path": image_set.paths[i], "reason": reason} for i, reason in left_out],
+        "truncated": [image_set.paths[i] for i in record["truncated"]],
     }
-    (folder / LEFT_OUT).unlink(missing_ok=True)
     write_json(folder / META, meta)
     for name in (CONTENTS_PART, PROGRESS):
         (folder / name).unlink()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:,.2f} GB"

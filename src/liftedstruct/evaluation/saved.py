@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.data.packed_files import META, read_record
+from liftedstruct.data import META, read_record
 from liftedstruct.embeddings import EMBEDDINGS, SCORES, Embeddings, check_current, embeddings_file
 from liftedstruct.evaluation.evaluating import by_first_image, digest_of, evaluate
 from liftedstruct.evaluation.scores import Scores, same_ids

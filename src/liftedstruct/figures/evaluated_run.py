@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import Indices
 from liftedstruct.embeddings import Embeddings
 from liftedstruct.evaluation import Scores
 from liftedstruct.figures.galleries import SHOWN

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import Indices
 from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, PAPER, POSITIVE, drawing, new_figure
 from liftedstruct.figures.lettering import fitted
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails, pictures_of

@@ -7,7 +7,7 @@ tables in circulation for CARS196 at size 512 could not be traced, so they are l
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS
+from liftedstruct.data import CARS, CUB, ONLINE_PRODUCTS
 
 __all__ = ["PUBLISHED", "Published", "published_for", "published_like"]
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import Indices
 from liftedstruct.runtime.checks import check_count
 
 __all__ = ["Pixels", "Thumbnails", "pictures_of", "placeholders", "thumbnails_of"]

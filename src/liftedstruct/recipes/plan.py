@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from liftedstruct import __version__
-from liftedstruct.data import EDGE, SIZE, PackedImages
+from liftedstruct.data import DEFAULT_SIZE, SIZE_PER_CROP, PackedImages
 from liftedstruct.embedder import Embedder
 from liftedstruct.embeddings import EMBEDDINGS, SHA, Embeddings, embed
 from liftedstruct.evaluation import evaluate_file, scores_file
@@ -62,7 +62,7 @@ def check_requirements(config: TrainConfig, size: int | None = None) -> int:
         require(module, "figures")
     crop = _untrained(config).crop
     if size is None:
-        return SIZE if crop <= SIZE else round(crop * EDGE)
+        return DEFAULT_SIZE if crop <= DEFAULT_SIZE else round(crop * SIZE_PER_CROP)
     if crop > size:
         raise ValueError(
             f"the images must be at least as large as what the network is shown, {crop} px, got {size}. "

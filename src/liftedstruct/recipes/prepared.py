@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from liftedstruct.data import ImageSet, OtherSetError, PackedImages, prepare
-from liftedstruct.data.checkup import examine
+from liftedstruct.data import ImageSet, OtherDatasetError, PackedImages, check_dataset, prepare
 from liftedstruct.runtime.atomic import write_json
 from liftedstruct.runtime.progress import say
 
@@ -18,7 +17,7 @@ def prepare_in(folder: Path, image_set: ImageSet, **settings: Any) -> PackedImag
     """Prepare the images in the folder of an experiment, with the settings of :func:`liftedstruct.prepare`."""
     try:
         return prepare(image_set, folder / PREPARED, **settings)
-    except OtherSetError as error:
+    except OtherDatasetError as error:
         raise ValueError(f"{error.what}. Choose another --out, or remove {folder}.") from error
 
 
@@ -30,7 +29,7 @@ def check_data(image_set: ImageSet, packed: PackedImages, folder: Path, force: b
     found = read_kept(folder / KEPT)
     whole = isinstance(found, dict) and found.keys() == {"checksum", "serious", "text"}
     if not whole or found["checksum"] != packed.checksum:
-        check_up = examine(image_set)
+        check_up = check_dataset(image_set)
         found = {"checksum": packed.checksum, "serious": check_up.serious, "text": str(check_up)}
         write_json(folder / KEPT, found)
     say("\n".join(f"      {line}" for line in found["text"].splitlines() if line))

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from liftedstruct.data import ImageSet, PackedImages, read_images
-from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS, Benchmark
+from liftedstruct.data import CARS, CUB, META, ONLINE_PRODUCTS, ImageSet, KnownDataset, PackedImages, read_images
 from liftedstruct.embeddings import EMBEDDINGS
 from liftedstruct.figures.published import published_for
 from liftedstruct.recipes.pace import measure_pace
@@ -16,11 +15,11 @@ from liftedstruct.runtime.checks import check_count, pick
 from liftedstruct.runtime.progress import say
 from liftedstruct.training import RunFolder, TrainConfig, check_run
 
-__all__ = ["BENCHMARKS", "LOSSES_OF_THE_PAPER", "SIZES_OF_THE_PAPER", "reproduce"]
+__all__ = ["DATASETS", "LOSSES_OF_THE_PAPER", "SIZES_OF_THE_PAPER", "reproduce"]
 
 LOSSES_OF_THE_PAPER = ("contrastive", "triplet", "lifted_struct")  # its own last
 SIZES_OF_THE_PAPER = (64, 128, 256, 512)
-BENCHMARKS: dict[str, Benchmark] = {"cub": CUB, "cars": CARS, "online-products": ONLINE_PRODUCTS}
+DATASETS: dict[str, KnownDataset] = {"cub": CUB, "cars": CARS, "online-products": ONLINE_PRODUCTS}
 FITS_OF = {"online-products": "trim-letterbox"}  # as the authors' code has it; the others are resized
 # Where the authors' code has other settings for a data set than the preset that follows the paper.
 PAPER_ON: dict[str, dict[str, Any]] = {"cub": {"lr": 1e-6, "steps": 40_000}}
@@ -51,7 +50,7 @@ def reproduce(
     was stopped resumes.
 
     Args:
-        name: of the data set, one of ``BENCHMARKS``.
+        name: of the data set, one of ``DATASETS``.
         data: where it is, as downloaded, or prepared already.
         out: folder for all of it, made if absent; by default ``reproduce-NAME-PRESET``.
         preset: differences from the default recipe; None for the recipe itself.
@@ -67,7 +66,7 @@ def reproduce(
         dry_run: return the plan with an estimate of its time, and do nothing.
 
     """
-    benchmark = pick(BENCHMARKS, name, "the data set")
+    dataset = pick(DATASETS, name, "the data set")
     data, folder = Path(data), Path(f"reproduce-{name}-{preset or 'default'}" if out is None else out)
     ready = (data / META).is_file()
     settings = PAPER_ON.get(name, {}) if preset == "paper" else {}
@@ -95,17 +94,17 @@ def reproduce(
     size, fit = check_requirements(first), FITS_OF.get(name, "resize")
     if ready:
         packed = PackedImages(data)
-        _check_whole(benchmark, packed, data, force)
+        _check_whole(dataset, packed, data, force)
         _check_prepared(packed, size, fit, force)
         check_requirements(first, packed.size)
     else:
         image_set = read_images(data, name)
         for warning in image_set.warnings:
             say(f"warning: {warning}")
-        _check_whole(benchmark, image_set, data, force)
+        _check_whole(dataset, image_set, data, force)
     for config in plan.values():
         check_run(config)
-    text = _plan_text(plan, chosen, f"{benchmark.name}, preset {preset}, into {folder}", benchmark)
+    text = _plan_text(plan, chosen, f"{dataset.name}, preset {preset}, into {folder}", dataset)
     if dry_run:
         return text
     say(text)
@@ -113,9 +112,9 @@ def reproduce(
     if not ready:
         with work.step(f"prepare {len(image_set):,} images"):
             packed = prepare_in(folder, image_set, size=size, fit=fit)
-        _check_whole(benchmark, packed, data, force)  # without what could not be read
+        _check_whole(dataset, packed, data, force)  # without what could not be read
     others = [folder / run for run in plan if run not in chosen and _is_done(plan[run])]
-    published = published_for(benchmark.name)
+    published = published_for(dataset.name)
     return run_plan(list(chosen.values()), packed, folder, work, also=others, published=published)
 
 
@@ -143,14 +142,14 @@ def _check_prepared(packed: PackedImages, size: int, fit: str, force: bool) -> N
         )
 
 
-def _check_whole(benchmark: Benchmark, images: ImageSet | PackedImages, data: Path, force: bool) -> None:
+def _check_whole(dataset: KnownDataset, images: ImageSet | PackedImages, data: Path, force: bool) -> None:
     """Raise if this is other data, or less of it than all that report a score have used."""
     name, found = images.name, (len(images.train), len(images.test))
-    if name != benchmark.name:
-        raise ValueError(f"data must be {benchmark.name}, {data} holds {name!r}. Name the right folder or archive.")
-    if found == benchmark.images:
+    if name != dataset.name:
+        raise ValueError(f"data must be {dataset.name}, {data} holds {name!r}. Name the right folder or archive.")
+    if found == dataset.images:
         return
-    wanted = " and ".join(f"{n:,}" for n in benchmark.images)
+    wanted = " and ".join(f"{n:,}" for n in dataset.images)
     got = f"{data} has {found[0]:,} and {found[1]:,}"
     if not force:
         raise ValueError(
@@ -160,15 +159,15 @@ def _check_whole(benchmark: Benchmark, images: ImageSet | PackedImages, data: Pa
     say(f"warning: {name} has {wanted} images, {got}; these scores cannot be compared with those of others")
 
 
-def _plan_text(plan: Plan, chosen: Plan, title: str, benchmark: Benchmark) -> str:
+def _plan_text(plan: Plan, chosen: Plan, title: str, dataset: KnownDataset) -> str:
     """What will be done and about how long each part takes."""
     if all(_is_done(config) for config in chosen.values()):
         return f"plan: {title}\nall {len(chosen):,} runs are done"
     pace = measure_pace(next(iter(plan.values())))
-    rows, total = [], benchmark.images[1] / pace.embed  # of the untrained trunk
+    rows, total = [], dataset.images[1] / pace.embed  # of the untrained trunk
     for run, config in plan.items():
         left = _steps_left(config)
-        seconds = left * config.batch_size / pace.train + benchmark.images[1] / pace.embed
+        seconds = left * config.batch_size / pace.train + dataset.images[1] / pace.embed
         if _is_done(config):
             word = "done"
         elif run not in chosen:

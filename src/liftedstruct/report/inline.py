@@ -8,7 +8,7 @@ from importlib.resources import files
 import numpy as np
 from PIL import Image
 
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import Indices
 from liftedstruct.figures.canvas import INK, PAPER, Picture, picture_bytes
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails
 from liftedstruct.runtime.extras import require

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import Indices
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails
 from liftedstruct.report.inline import resource, webp
 from liftedstruct.runtime.progress import Bar

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from liftedstruct.data import PackedImages
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import PackedImages, Indices
 from liftedstruct.runtime.settings import Fraction, Range
 
 __all__ = ["AUGMENTATIONS", "color_jittered"]

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from liftedstruct.data import PackedImages, hold_out
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import PackedImages, hold_out, Indices
 
 __all__ = ["Batch", "Prefetcher", "count_pairable", "split_rows"]
 

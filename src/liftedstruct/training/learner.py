@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import Indices
 from liftedstruct.samplers import Sampler
 from liftedstruct.training.caching import batch_gradient
 from liftedstruct.training.config import TrainConfig

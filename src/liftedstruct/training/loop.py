@@ -14,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from liftedstruct.data import PackedImages
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import PackedImages, Indices
 from liftedstruct.embedder import EMBEDDER, Embedder, TrainedOn
 from liftedstruct.embeddings import embed_rows
 from liftedstruct.retrieval import recall_at_k

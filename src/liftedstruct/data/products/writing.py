@@ -12,8 +12,8 @@ from PIL import Image
 
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.products.product_set import class_sizes, path_of, product_images
+from liftedstruct.data.products.reading import PRODUCTS_RECORD
 from liftedstruct.data.products.scene import RENDERER_VERSION, render
-from liftedstruct.data.readers import PRODUCTS_RECORD
 from liftedstruct.data.sources import FolderSource
 from liftedstruct.runtime.atomic import is_temporary, remove_leftovers, replacing, write_json
 from liftedstruct.runtime.checks import check_count, pick
