@@ -1,5 +1,6 @@
 # make demo    set up, then the main job: a page in build/demo
-# make test    set up, then all tests
+# make test    set up, then the tests, on all cores
+# make test-slow    the tests that take long: kills, whole experiments, compilers
 # make check   format, lint, types, tests: what has to hold before a commit
 # make docs    set up, then the documentation site, into build/site
 # make bench   set up, then all benchmarks (about 15 minutes on two cores), into benchmarks/results/bench.json
@@ -9,19 +10,22 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check docs bench bench-full format clean
+.PHONY: demo test test-slow check docs bench bench-full format clean
 
 demo: $(VENV)/installed
 	$(BIN)/liftedstruct demo --out build/demo
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+
+test-slow: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(MAKE) test test-slow
 
 docs: $(VENV)/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

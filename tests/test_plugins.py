@@ -92,7 +92,9 @@ def test_from_python(plugin: Path, tmp_path: Path) -> None:
         "sampler": {"name": "random", "first": 3},
         "trunk": {"name": "patches", "width": 7},
     }
-    config = load_config(data=packed.folder, out=tmp_path / "run", dim=4, train_dim=0, steps=4, batch_size=8, log_every=1, **toys)
+    config = load_config(
+        data=packed.folder, out=tmp_path / "run", dim=4, train_dim=0, steps=4, batch_size=8, log_every=1, **toys
+    )
     assert load_config(data="d", out="o", loss="pull").loss.options == {"power": 2.0}
     run = train(config, progress=False)
     losses = [line["loss"] for line in run.log() if "loss" in line]

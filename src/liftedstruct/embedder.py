@@ -16,9 +16,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from liftedstruct.data import PackedImages
+from liftedstruct.data import Indices, PackedImages
 from liftedstruct.data.splits import name_key
-from liftedstruct.data import Indices
 from liftedstruct.runtime.atomic import replacing
 from liftedstruct.runtime.checks import as_number, check_count
 from liftedstruct.trunks import TRUNKS, Trunk, make_trunk
@@ -216,8 +215,7 @@ def _read_embedder(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ValueError(f"{file} must be an embedder, it holds tensors of something else. Save one with Embedder.save.")
     if meta.get("version") != VERSION:
         raise ValueError(
-            f"{file} must be of version {VERSION}, got {meta.get('version')!r}. Train again, or use "
-            "the release that wrote it."
+            f"{file} must be of version {VERSION}, got {meta.get('version')!r}. Train again, or use the release that wrote it."
         )
     for name, kind in (META | (TRAINING if "step" in meta else {})).items():
         if not isinstance(meta.get(name), kind):

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from liftedstruct.data import PackedImages, Indices
+from liftedstruct.data import Indices, PackedImages
 from liftedstruct.embedder import EMBEDDER, Embedder, Seen
 from liftedstruct.runtime.arrays import UNNAMED, load_arrays
 from liftedstruct.runtime.atomic import replacing

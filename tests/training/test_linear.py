@@ -127,7 +127,12 @@ def test_settings_change_what_is_learned() -> None:
         *({"schedule": {"name": "step", "decays": 3}}, {"schedule": {"name": "step", "factor": 0.5}}, {"dim": 7}),
         *({"head": {"scale": 2.0}}, {"optimizer": "sgd", "clip_norm": 0.01}, {"head": "orthogonal"}, {"lr": 0.03}),
     ]
-    weights = {fit_linear(X, labels, configured(steps=12, **change) if "steps" not in change else configured(**change)).weight.tobytes() for change in changes}
+    weights = {
+        fit_linear(
+            X, labels, configured(steps=12, **change) if "steps" not in change else configured(**change)
+        ).weight.tobytes()
+        for change in changes
+    }
     assert len(weights) == len(changes)
 
 

@@ -40,9 +40,7 @@ def test_signs_of_collapse() -> None:
     assert summarize_batch(0.01 * X, dX, y)["collapsed"]  # one point, as far as the margin can see
     assert summarize_batch(0.01 * X + 7, dX, y)["collapsed"]
     assert summarize_batch(X[:, :1].expand(16, 8).contiguous(), dX, y)["collapsed"]  # a line
-    assert not summarize_batch(9 * X[:3], dX[:3], y[:3])[
-        "collapsed"
-    ]  # three points never span more than a plane
+    assert not summarize_batch(9 * X[:3], dX[:3], y[:3])["collapsed"]  # three points never span more than a plane
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
@@ -76,7 +74,7 @@ def test_large_batches_are_sampled() -> None:
     assert torch.equal(torch.get_rng_state(), state)
     assert found["sampled_rows"] == 1024
     same, D = y[:, None] == y, torch.cdist(X.double(), X.double())
-    assert found["negative_distance"] == pytest.approx(D[~same].mean().item(), rel=1e-3)
+    assert found["negative_distance"] == pytest.approx(D[~same].mean().item(), rel=5e-3)
     assert found["positive_distance"] == pytest.approx(D[same.fill_diagonal_(False)].mean().item(), rel=1e-2)
     assert found["mean_norm"] == pytest.approx(X.norm(dim=1).mean().item())
     assert found["effective_rank"] == pytest.approx(effective_rank(X.flip(0)), rel=1e-4)

@@ -123,14 +123,16 @@ def test_gather_and_load_state_tensors(name: str) -> None:
         return embedder, OPTIMIZERS[name](embedder, weight_decay=1e-2)
 
     one, its_optimizer = make()
-    assert not [key for key in state_tensors(one, its_optimizer) if key.startswith("optimizer")]  # nothing before the first step
+    assert not [key for key in state_tensors(one, its_optimizer) if key.startswith("optimizer")]
     step(one, its_optimizer)
     saved = {key: tensor.detach().clone().contiguous() for key, tensor in state_tensors(one, its_optimizer).items()}
     step(one, its_optimizer)
     other, other_optimizer = make()
     load_state_tensors(saved, other, other_optimizer)
     step(other, other_optimizer)
-    for (key, left), right in zip(state_tensors(one, its_optimizer).items(), state_tensors(other, other_optimizer).values(), strict=True):
+    for (key, left), right in zip(
+        state_tensors(one, its_optimizer).items(), state_tensors(other, other_optimizer).values(), strict=True
+    ):
         assert torch.equal(left, right), key
 
 

@@ -21,7 +21,8 @@ from sklearn.decomposition import PCA
 from liftedstruct.data import PackedImages, prepare
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.products import product_images
-from liftedstruct.embedder import EMBEDDER, Embedder, embed
+from liftedstruct.embedder import EMBEDDER, Embedder
+from liftedstruct.embeddings import embed
 from liftedstruct.losses import lifted_struct_loss
 from liftedstruct.retrieval import recall_at_k
 from liftedstruct.training import PRESETS, Run, load_config, train
@@ -65,7 +66,13 @@ def test_what_a_run_leaves(packed: PackedImages, tmp_path: Path) -> None:
     assert {each.name for each in one.folder.iterdir()} == {CONFIG, LOG, RECORD, STATE, EMBEDDER}
     config = load_config(one.folder / CONFIG)
     assert config == one.config
-    assert (config.sampler.name, config.crop, config.train_crop, config.device, config.threads) == ("balanced", 28, 28, "cpu", 1)
+    assert (config.sampler.name, config.crop, config.train_crop, config.device, config.threads) == (
+        "balanced",
+        28,
+        28,
+        "cpu",
+        1,
+    )
     assert (config.freeze, config.pool, config.pretrained_mix) == (0, "avg+max", 0.0)  # what suits the trunk
     assert config.data == str(packed.folder)
     assert json.loads((one.folder / RECORD).read_text())["checksum"] == packed.checksum
@@ -105,13 +112,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "sgd": {"optimizer": "caffe_sgd", "schedule": "step", "clip_norm": 1.0, "sampler": "pairs", "head": "uniform"},
     "mined": {
-        **{"sampler": {"name": "hard_negatives", "refresh_every": 3}, "dropout": 0.3, "cache_chunk": 5, "warmup": 2},
+        "sampler": {"name": "hard_negatives", "refresh_every": 3},
+        "dropout": 0.3,
+        "cache_chunk": 5,
+        "warmup": 2,
         "ema_decay": 0.8,
     },
     "frozen": {"freeze": "trunk", "dropout": 0.3, "train_dim": 12, "dim": 5, "validate_every": 0},
     "mixed": {"pretrained_mix": 0.4, "ema_decay": 0.8, "train_dim": 24, "dim": 5, "normalize": True},
     "views": {
-        **{"pool": "avg", "train_crop": 24, "loss": {"temperature": 0.5}},
+        "pool": "avg",
+        "train_crop": 24,
+        "loss": {"temperature": 0.5},
         "augmentation": {"name": "random_resized_crop", "color_jitter": 0.2},
     },
     "triplet": {"loss": {"name": "triplet", "triplets": "semi-hard"}, "freeze": 2, "validate_every": 0},
@@ -331,9 +343,7 @@ def test_collapse_is_said_once(packed: PackedImages, tmp_path: Path, capfd: pyte
 @pytest.mark.parametrize("loss", ["lifted_struct", "contrastive"])
 def test_what_is_not_finite_stops_the_run(loss: str, packed: PackedImages, tmp_path: Path) -> None:
     config = settings(packed, tmp_path / "run", loss=loss, lr=1e25, optimizer="sgd", schedule="constant", validate_every=0)
-    with pytest.raises(
-        ValueError, match=r"step \d+: .*the first image is '.*png'; the state of step 0 is kept"
-    ) as caught:
+    with pytest.raises(ValueError, match=r"step \d+: .*the first image is '.*png'; the state of step 0 is kept") as caught:
         train(config, progress=False)
     assert "\n" not in str(caught.value)
     step = int(str(caught.value).split(":")[0].removeprefix("step "))
@@ -377,9 +387,7 @@ def test_a_run_is_started_resumed_or_found(
     finished = train(config, progress=False)
     assert learned(finished) == learned(whole)
     before = (finished.folder / EMBEDDER).stat().st_mtime_ns
-    assert (
-        train(replace(config, log_every=5, threads=2), progress=False) == finished
-    )  # what does not matter may change
+    assert train(replace(config, log_every=5, threads=2), progress=False) == finished  # what does not matter may change
     assert (finished.folder / EMBEDDER).stat().st_mtime_ns == before
     with pytest.raises(
         ValueError, match=r"run must hold a run of these settings, its lr is 0\.001 and not 0\.5\. Choose another"
@@ -530,7 +538,14 @@ def test_an_update_that_overflows_replaces_nothing(packed: PackedImages, tmp_pat
     with pytest.raises(
         ValueError, match=r"step 1: the embeddings must stay finite, .*first image is '.*png'; the state of step 0"
     ):
-        run(packed, tmp_path / "mined", optimizer="sgd", lr=1e36, sampler={"name": "hard_negatives", "refresh_every": 1}, validate_every=0)
+        run(
+            packed,
+            tmp_path / "mined",
+            optimizer="sgd",
+            lr=1e36,
+            sampler={"name": "hard_negatives", "refresh_every": 1},
+            validate_every=0,
+        )
     lines = [json.loads(line) for line in (tmp_path / "mined" / LOG).read_text().splitlines()]
     assert len(lines[-1]["images"]) == 16
 

@@ -60,7 +60,7 @@ def add_config_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def config_values(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that were given as flags: ``{"loss": "x", "loss.margin": 2}`` is ``{"loss": {"name": "x", "margin": 2}}``."""
+    """Settings from flags: ``{"loss": "x", "loss.margin": 2}`` becomes ``{"loss": {"name": "x", "margin": 2}}``."""
     values: dict[str, Any] = {}
     for name, value in flags.items():
         setting, _, option = name.partition(".")

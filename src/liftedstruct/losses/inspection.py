@@ -78,7 +78,9 @@ class BatchInspection:
 
 
 @torch.no_grad()
-def inspect_batch(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, temperature: float = 1.0) -> BatchInspection:
+def inspect_batch(
+    embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, temperature: float = 1.0
+) -> BatchInspection:
     r"""Which pairs are active, who pushes whom, and the signs of collapse.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from liftedstruct.data import ImageSet, PackedImages
-from liftedstruct.recipes.plan import run_plan, check_requirements, count_steps
+from liftedstruct.recipes.plan import check_requirements, count_steps, run_plan
 from liftedstruct.recipes.prepared import PREPARED, check_data, prepare_in
 from liftedstruct.recipes.steps import Steps
 from liftedstruct.training import TrainConfig, count_pairable, load_config, split_rows

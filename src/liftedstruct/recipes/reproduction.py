@@ -178,5 +178,7 @@ def _plan_text(plan: Plan, chosen: Plan, title: str, dataset: KnownDataset) -> s
         rows.append(f"  {run:<{max(map(len, plan))}}  {describe_run(config)}: {word}")
     lines = [f"plan: {title}", *rows]
     rates = f"{pace.train:.3g} images/s to train, {pace.embed:.3g} to embed, measured now on noise"
-    lines.append(f"about {duration(total)} in all on this machine ({rates}); preparing, evaluating and the report are not included")
+    lines.append(
+        f"about {duration(total)} in all on this machine ({rates}); preparing, evaluating and the report are not included"
+    )
     return "\n".join(lines)

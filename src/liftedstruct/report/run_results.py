@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from liftedstruct.data import PackedImages
-from liftedstruct.data import CARS, CUB, ONLINE_PRODUCTS
+from liftedstruct.data import CARS, CUB, ONLINE_PRODUCTS, PackedImages
 from liftedstruct.embeddings import EMBEDDINGS, Embeddings, check_current, embeddings_file
 from liftedstruct.evaluation import Scores, are_scores_of, scores_file, with_recall_at
 from liftedstruct.figures import EvaluatedRun

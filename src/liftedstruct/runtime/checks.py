@@ -148,7 +148,7 @@ def check_out(name: str, path: str | Path) -> Path:
 
 def pick(registry: Mapping[str, T], name: str, what: str) -> T:
     """The registry's entry of that name, or an error that lists the names and guesses the one meant."""
-    if name in registry:
+    if isinstance(name, str) and name in registry:
         return registry[name]
     close = difflib.get_close_matches(name, registry, n=1, cutoff=0.4) if isinstance(name, str) else []
     hint = f"Did you mean {close[0]!r}?" if close else "Pass one of these names."

@@ -106,6 +106,7 @@ def choose(what: str, registry: Registry, value: Any, base: Choice | None = None
         base: what holds if the value leaves something out: the name, and the options if the name stays the same.
 
     """
+    value = as_plain(value)
     given = value.plain() if isinstance(value, Choice) else {"name": value} if isinstance(value, str) else value
     if not isinstance(given, Mapping):
         raise ValueError(f"{what} must be a name or a mapping with a name and options, got {value!r}. Pass one of the two.")

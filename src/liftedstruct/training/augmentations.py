@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from liftedstruct.data import PackedImages, Indices
+from liftedstruct.data import Indices, PackedImages
 from liftedstruct.runtime.settings import Fraction, Range
 
 __all__ = ["AUGMENTATIONS", "color_jittered"]

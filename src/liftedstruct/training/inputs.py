@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from liftedstruct.data import PackedImages, hold_out, Indices
+from liftedstruct.data import Indices, PackedImages, hold_out
 
 __all__ = ["Batch", "Prefetcher", "count_pairable", "split_rows"]
 

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from liftedstruct.data import hold_out, Indices
+from liftedstruct.data import Indices, hold_out
 from liftedstruct.retrieval import first_ranks
 from liftedstruct.runtime.progress import Bar
 from liftedstruct.runtime.threads import few_threads

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from liftedstruct.data import PackedImages, Indices
+from liftedstruct.data import Indices, PackedImages
 from liftedstruct.embedder import EMBEDDER, Embedder, TrainedOn
 from liftedstruct.embeddings import embed_rows
 from liftedstruct.retrieval import recall_at_k
@@ -251,7 +251,13 @@ class Training:
         tensors |= {SAMPLER + name: torch.from_numpy(array) for name, array in self.learner.sampler.arrays().items()}
         trunk = self.embedder.trunk
         best = {"best": self.best, "best_step": self.best_step}
-        state = {"step": self.step, **best, "options": trunk.options, "weights": trunk.weights, "scaler": self.learner.scaler.state_dict()}
+        state = {
+            "step": self.step,
+            **best,
+            "options": trunk.options,
+            "weights": trunk.weights,
+            "scaler": self.learner.scaler.state_dict(),
+        }
         self.folder.save_state(tensors, state)
 
     def _restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:

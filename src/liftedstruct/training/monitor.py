@@ -47,10 +47,11 @@ def summarize_batch(embeddings: Tensor, gradient: Tensor, labels: Tensor, scale:
         for rows in blocks:
             D = batch.products(rows, out=space[: rows.stop - rows.start])  #                          (b, m)
             batch.distances(D, rows)
+            D.diagonal(rows.start).zero_()  # which the losses never read
             same = y[rows, None] == y
             positives += int(same[:, :n].sum()) - len(D)
             negatives += same.numel() - int(same.sum())
-            positive += D[:, :n].masked_fill(~same[:, :n], 0).sum(dtype=torch.float64).item()  # D_ii is 0
+            positive += D[:, :n].masked_fill(~same[:, :n], 0).sum(dtype=torch.float64).item()
             negative += D.masked_fill_(same, 0).sum(dtype=torch.float64).item()
     rank = effective_rank(X)
     negative_distance = negative / negatives if negatives else float("nan")

@@ -44,9 +44,7 @@ TRUNKS: dict[str, Callable[..., Trunk]] = _Trunks(
 )
 
 
-def make_trunk(
-    name: str = DEFAULT_TRUNK, weights: str | Path | None = None, pretrained: bool = True, **options: Any
-) -> Trunk:
+def make_trunk(name: str = DEFAULT_TRUNK, weights: str | Path | None = None, pretrained: bool = True, **options: Any) -> Trunk:
     """A trunk by its name, in evaluation mode and channels-last memory.
 
     Args:
