@@ -184,7 +184,9 @@ def embed_images(
     if dim not in (None, 0, embedder.dim):
         raise ValueError(f"--dim must be 0 or that of the embedder, {embedder.dim}, got {dim}. Train one of that size.")
     rows = None if part == "all" else getattr(packed, part)
-    result = embed(embedder, packed, rows, batch_size, crop, progress=True, out=out)
+    check_out("--out", out)
+    result = embed(embedder, packed, rows, batch_size, crop, progress=True)
+    result.save(out)
     print(f"{len(result):,} embeddings of {embedder.width:,} dimensions in {out}: {result.protocol[OF]}")
     if result.seen and result.seen.any:
         say(f"warning: of these, training has seen {result.seen}")

@@ -55,11 +55,6 @@ class EvaluatedRun(Embeddings):
         return int(self.embeddings.shape[1])
 
     @property
-    def margin(self) -> float:
-        """The paper's alpha."""
-        return self.config.margin if self.config else 1.0
-
-    @property
     def temperature(self) -> float:
         """What the loss had the embeddings divided by."""
         return self.config.temperature if self.config else 1.0
@@ -105,4 +100,5 @@ class EvaluatedRun(Embeddings):
         """What the lifted loss sees in a batch of these images, two of each class."""
         sizes = np.unique(self.labels, return_counts=True)[1]
         rows = BalancedBatches(self.labels, min(BATCH_CLASSES, int((sizes > 1).sum())), 2, seed=seed).batch(0)
-        return loss_microscope(self.embeddings[rows] / self.temperature, self.labels[rows], self.margin)
+        margin = self.config.margin if self.config else 1.0
+        return loss_microscope(self.embeddings[rows] / self.temperature, self.labels[rows], margin)

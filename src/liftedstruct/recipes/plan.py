@@ -101,7 +101,7 @@ def _measure_untrained(config: TrainConfig, packed: PackedImages, folder: Path) 
     """Embed and measure the test classes with the trunk as it is before any training; the file of the embeddings."""
     file, embedder = folder / UNTRAINED, _untrained(config)
     if not _is_of(file, packed, embedder):
-        embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True, out=file)
+        embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True).save(file)
     return _measured(file)
 
 
@@ -112,7 +112,7 @@ def _measure_trained(config: TrainConfig, packed: PackedImages, others: Sequence
         say("      no step was better on the held-out classes than the start, which is what was kept")
     file, embedder = run.folder / EMBEDDINGS, run.embedder()
     if not _is_of(file, packed, embedder):
-        embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True, out=file)
+        embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True).save(file)
     return _measured(run.folder)
 
 
