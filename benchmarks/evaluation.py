@@ -214,7 +214,7 @@ def birds(data: Path) -> tuple[Rows, Labels, str]:
     """The features of the CUB test half, made once."""
     if not FEATURES.exists():
         packed = ls.prepare(ls.read_images(data / "CUB_200_2011.tar"), FEATURES.parent / "cub")
-        ls.embed(ls.Embedder(make_trunk("efficientnet_lite0"), dim=0, crop=224), packed, packed.test, out=FEATURES)
+        ls.embed(ls.Embedder(make_trunk("efficientnet_lite0"), dim=0, crop=224), packed, packed.test).save(FEATURES)
     with np.load(FEATURES) as arrays:
         return arrays["embeddings"], arrays["labels"], "CUB-200-2011 test half, EfficientNet-Lite0 untrained"
 

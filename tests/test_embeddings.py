@@ -75,7 +75,8 @@ def test_part_and_protocol(packed: PackedImages, part: str) -> None:
 
 def test_embeddings_on_disk(tmp_path: Path, packed: PackedImages) -> None:
     file = tmp_path / "embeddings.npz"
-    result = embed(make_embedder(), packed, packed.test, out=file)
+    result = embed(make_embedder(), packed, packed.test)
+    result.save(file)
     again = Embeddings.load(file)
     for name in ("embeddings", "labels", "rows", "contents"):
         assert np.array_equal(getattr(again, name), getattr(result, name))
@@ -112,7 +113,7 @@ def test_plain_files(tmp_path: Path) -> None:
 
 def test_labels_of_ones_own_go_before_those_of_the_file(packed: PackedImages, tmp_path: Path) -> None:
     file = tmp_path / "test.npz"
-    embed(make_embedder(), packed, packed.test, out=file)
+    embed(make_embedder(), packed, packed.test).save(file)
     np.save(tmp_path / "labels.npy", np.arange(len(packed.test)) // 4)
     found = Embeddings.load(file, tmp_path / "labels.npy")
     assert found.class_names == ("0", "1")
@@ -161,7 +162,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_bad_input_is_refused_before_any_work(tmp_path: Path, packed: PackedImages, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_refused_before_any_work(packed: PackedImages, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the trunk was asked")
 
@@ -174,7 +175,6 @@ def test_bad_input_is_refused_before_any_work(tmp_path: Path, packed: PackedImag
         ({"rows": [0.5]}, r"indices must be a list of integers"),
         ({"rows": []}, r"rows must be at least one image, got none of"),
         ({"batch_size": 0}, r"batch_size must be a whole number >= 1, got 0"),
-        ({"out": tmp_path / "no" / "file.npz"}, r"out must be a file in a folder that exists, got .*"),
     ]
     for options, message in wrong:
         with pytest.raises(ValueError, match=message):
@@ -217,12 +217,15 @@ def test_embeddings_of_another_embedder_are_stale(packed: PackedImages, tmp_path
     embedder, file = make_embedder(), tmp_path / EMBEDDINGS
     embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 12)
     embedder.save(tmp_path)
-    found = embed(Embedder.load(tmp_path), packed, packed.test, out=file)
-    check_current(file, found.protocol)
+    found = embed(Embedder.load(tmp_path), packed, packed.test)
+    found.save(file)
+    assert len(Embeddings.load(tmp_path)) == len(found)
     embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 60)  # the same weights, later
     embedder.save(tmp_path)
     with pytest.raises(ValueError, match=r"\(of step 12, the run's is of step 60\)\. Run: liftedstruct embed .* prepared$"):
         check_current(file, found.protocol, "prepared")
+    with pytest.raises(ValueError, match="must be of the run's embedder"):
+        Embeddings.load(tmp_path)
     check_current(tmp_path / "elsewhere.npz", found.protocol)  # a file by itself is of no run
     with pytest.raises(ValueError, match=r"Run: liftedstruct embed .* 'the data' --part all$"):
         check_current(tmp_path / "scores.json", found.protocol, "the data", "all")
@@ -238,7 +241,7 @@ def test_embeddings_of_another_embedder_are_stale(packed: PackedImages, tmp_path
 
 def test_damaged_embeddings(packed: PackedImages, tmp_path: Path) -> None:
     file = tmp_path / "test.npz"
-    embed(make_embedder(), packed, packed.test, out=file)
+    embed(make_embedder(), packed, packed.test).save(file)
     with np.load(file) as arrays:
         whole = dict(arrays)
     for name, value in {"contents": 3.0, "seen": [np.inf] * 6, "class_names": [1, 2], "protocol": "[" * 100_000}.items():

@@ -17,23 +17,12 @@ from liftedstruct.data import Indices, PackedImages
 from liftedstruct.embedder import EMBEDDER, Embedder, Seen
 from liftedstruct.runtime.arrays import UNNAMED, load_arrays
 from liftedstruct.runtime.atomic import replacing
-from liftedstruct.runtime.checks import as_classes, check_count, check_out
+from liftedstruct.runtime.checks import as_classes, check_count
 from liftedstruct.runtime.memory import kept_memory
 from liftedstruct.runtime.progress import Bar
 from liftedstruct.trunks.layers import folded
 
-__all__ = [
-    "EMBEDDINGS",
-    "OF",
-    "SCORES",
-    "SEEN",
-    "SHA",
-    "Embeddings",
-    "check_current",
-    "embed",
-    "embed_rows",
-    "embeddings_file",
-]
+__all__ = ["EMBEDDINGS", "OF", "SCORES", "SEEN", "SHA", "Embeddings", "check_current", "embed", "embed_rows", "embeddings_file"]
 
 EMBEDDINGS, SCORES = "embeddings.npz", "scores.json"  # their names in the folder of a run
 PARTS = ("test", "validation", "train", "all")
@@ -72,7 +61,8 @@ class Embeddings:
     def load(path: str | Path, labels: str | Path | None = None) -> "Embeddings":
         """Read embeddings that :meth:`save` wrote, or ``np.savez(file, embeddings=X, labels=y)``.
 
-        A file may have any of the other arrays; without ``class_names`` the classes are named by their labels.
+        A file may have any of the other arrays; without ``class_names`` the classes are named by their labels. In the folder of
+        a run, it must be of the embedder that is there now.
 
         Args:
             path: folder of a run, ``.npz`` file, or ``.npy`` file of the embeddings alone.
@@ -93,10 +83,12 @@ class Embeddings:
             arrays["labels"], classes = as_classes(arrays["labels"] if labels is None else _read_labels(Path(labels)))
             arrays["class_names"] = classes.astype(np.str_)
         try:
-            return _from_arrays(arrays)
+            found = _from_arrays(arrays)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             remedy = "Write it again with liftedstruct embed or np.savez."
             raise ValueError(f"{file} must hold embeddings with what belongs to them, got: {error}. {remedy}") from error
+        check_current(file, found.protocol, found.data, found.part)
+        return found
 
 
 def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Embeddings:
@@ -116,18 +108,10 @@ def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Embeddings:
     protocol = json.loads(str(arrays["protocol"]))
     if not isinstance(protocol, dict):
         raise ValueError("a protocol that is no JSON object")
-    return Embeddings(
-        embeddings=X,
-        labels=y,
-        class_names=tuple(names.tolist()),
-        paths=tuple(arrays["paths"].tolist()),
-        rows=arrays["rows"],
-        contents=arrays["contents"],
-        seen=Seen(*map(int, arrays["seen"])) if arrays["seen"].size else None,
-        part=part,
-        data=str(arrays["data"]),
-        protocol=protocol,
-    )
+    seen = Seen(*map(int, arrays["seen"])) if arrays["seen"].size else None
+    class_names, paths = (tuple(arrays[name].tolist()) for name in ("class_names", "paths"))
+    rows, contents, data = arrays["rows"], arrays["contents"], str(arrays["data"])
+    return Embeddings(X, y, class_names, paths, rows, contents, seen, part, data, protocol)
 
 
 def embeddings_file(path: str | Path) -> Path:
@@ -194,7 +178,6 @@ def embed(
     batch_size: int = 64,
     crop: int | None = None,
     progress: bool = False,
-    out: str | Path | None = None,
 ) -> Embeddings:
     """Embeddings of the center crops of packed images, at the speed of the trunk, with all that a score of them has to say.
 
@@ -208,14 +191,11 @@ def embed(
         batch_size: images at a time. It changes the speed, the memory and the rounding, nothing else.
         crop: side of the crops; the embedder's if not given.
         progress: show how far it is, on the terminal or as lines of text.
-        out: an .npz file to write as well.
 
     """
     numbers = np.arange(len(packed)) if rows is None else np.asarray(rows)
     if not numbers.size:
         raise ValueError(f"rows must be at least one image, got none of {packed.folder}. Prepare it with such a part.")
-    if out is not None:
-        check_out("out", out)
     crop = embedder.crop if crop is None else crop
     extremes = numbers[[numbers.argmin(), numbers.argmax()]] if numbers.ndim == 1 else numbers
     packed.center_crops(extremes, crop)  # rows and crop are checked before any work
@@ -227,7 +207,7 @@ def embed(
             f"the {part} classes of {packed.folder} must be unseen, {embedder.origin} was trained on {seen}. "
             "Prepare the dataset with the split of the run, or pass --part all for scores that say so."
         )
-    result = Embeddings(
+    return Embeddings(
         embeddings=embed_rows(embedder, packed, numbers, batch_size, crop, progress),
         labels=packed.labels[numbers],
         class_names=packed.class_names,
@@ -239,9 +219,6 @@ def embed(
         data=str(packed.folder),
         protocol=_protocol(embedder, packed, part, crop, seen),
     )
-    if out is not None:
-        result.save(out)
-    return result
 
 
 def _protocol(embedder: Embedder, packed: PackedImages, part: str, crop: int, seen: Seen | None) -> dict[str, Any]:
@@ -258,7 +235,7 @@ def _protocol(embedder: Embedder, packed: PackedImages, part: str, crop: int, se
         "form": embedder.trunk.form,
         "weights": embedder.trunk.weights,
         "pool": embedder.trunk.pool,
-        "dim": embedder.dim,
+        "dim": embedder.width,
         "normalized": embedder.normalize,
         "data": packed.name,
         "checksum": packed.checksum,

@@ -367,11 +367,7 @@ def test_what_was_set_is_said(packed: PackedImages, tmp_path: Path) -> None:
     (settings,) = lines["Settings"]
     for text in ("loss lifted_struct", "temperature 0.05", "steps 20", "batch_size 12", "seed 3"):
         assert text in settings.split(", ")
-    assert (lines["Dimensions"], lines["Loss"], lines["Images"]) == (
-        ["8"],
-        ["lifted_struct"],
-        ["40 of 10 classes, 16 px, fit resize"],
-    )
+    assert (lines["Dim"], lines["Loss"], lines["Images"], lines["Fit"]) == (["8"], ["lifted_struct"], ["40"], ["resize"])
 
 
 def test_plain_embeddings(packed: PackedImages, tmp_path: Path) -> None:

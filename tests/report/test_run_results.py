@@ -20,9 +20,9 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> PackedImages:
 
 def test_what_a_run_holds(packed: PackedImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = embeddings(packed)
-    (run,) = read_runs([write_run(tmp_path / "run", packed, found, margin=2.0)])
+    (run,) = read_runs([write_run(tmp_path / "run", packed, found)])
     assert (run.name, run.method) == ("lifted_struct", "lifted_struct")
-    assert (run.size, run.trained, run.steps, run.margin) == (8, True, 20, 2.0)
+    assert (run.size, run.trained, run.steps) == (8, True, 20)
     assert run.minutes == pytest.approx((10 * 12 / 10 + 10 * 12 / 20) / 60)  # two lines of ten steps of twelve images
     assert len(run) == len(found) == 36
     assert run.record["torch"] == "2.0"

@@ -207,11 +207,13 @@ def embed(
         if source in TRUNKS or not Path(source).is_dir() or dim == 0:
             raise ValueError("--out must be given, but for the embeddings of a run folder. Pass --out FILE.npz.")
         out = Path(source) / EMBEDDINGS
+    check_out("--out", out)
     embedder, packed = open_embedder(source, weights, pooled=dim == 0, seed=seed), PackedImages(folder)
     if dim not in (None, 0, embedder.dim):
         raise ValueError(f"--dim must be 0 or that of the embedder, {embedder.dim}, got {dim}. Train one of that size.")
     rows = None if part == "all" else getattr(packed, part)
-    result = embed_images(embedder, packed, rows, batch_size, crop, progress=True, out=out)
+    result = embed_images(embedder, packed, rows, batch_size, crop, progress=True)
+    result.save(out)
     print(f"{len(result):,} embeddings of {embedder.width:,} dimensions in {out}: {result.protocol[OF]}")
     if result.seen and result.seen.any:
         say(f"warning: of these, training has seen {result.seen}")

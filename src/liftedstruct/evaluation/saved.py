@@ -32,8 +32,7 @@ READINGS, CHECKSUM = "readings of the test classes", "embeddings SHA-256"  # lin
 def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings: Any) -> Scores:
     """Scores of saved embeddings; to keep them, save them to :func:`scores_file`.
 
-    Embeddings in the folder of a run must be those of its embedder as it is now. If they are of the test classes of a prepared
-    dataset that is still there, the reading is noted beside the data.
+    If the embeddings are of the test classes of a prepared dataset that is still there, the reading is noted beside the data.
 
     Args:
         path: folder of a run or file of embeddings, as :meth:`liftedstruct.embeddings.Embeddings.load` reads it.
@@ -41,13 +40,14 @@ def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings
         settings: of :func:`liftedstruct.evaluation.evaluate`.
 
     """
-    file, found = embeddings_file(path), Embeddings.load(path, labels)
-    check_current(file, found.protocol, found.data, found.part)
+    found = Embeddings.load(path, labels)
     protocol = {**found.protocol, CHECKSUM: _checksum(found.embeddings)}
     scores = replace(evaluate(found.embeddings, found.labels, protocol=protocol, **settings), images=_image_ids(found))
     if found.part not in ("test", "all") or not found.data:  # all of it has the test classes too
         return scores
-    return replace(scores, protocol={**scores.protocol, READINGS: _note_reading(Path(found.data), file, scores)})
+    return replace(
+        scores, protocol={**scores.protocol, READINGS: _note_reading(Path(found.data), embeddings_file(path), scores)}
+    )
 
 
 def scores_file(path: str | Path) -> Path:
@@ -69,26 +69,28 @@ def check_comparable(first: Path, second: Path) -> None:
 
     It is found out before any work, and before any reading is noted.
     """
-    images = []
-    for path in (first, second):
-        if path.suffix == ".json":
-            scores = Scores.load(path)
-            check_current(path, scores.protocol)
-            images.append(scores.images)
-        else:
-            found = Embeddings.load(path)
-            check_current(embeddings_file(path), found.protocol, found.data, found.part)
-            images.append(_image_ids(found))
-        if not images[-1]:
-            raise ValueError(
-                f"files to compare must say which images they are of, {path} does not. Save their paths as an array 'paths' "
-                "beside the embeddings, or pass ids to evaluate."
-            )
+    images = [_saved_ids(path) for path in (first, second)]
     if not same_ids(*images):
         raise ValueError(
             f"files to compare must be of the same images in the same order, {first} and {second} are not. "
             "Embed the same part of the same dataset with each."
         )
+
+
+def _saved_ids(path: Path) -> dict[str, str]:
+    """What tells the images of a file of embeddings or scores apart."""
+    if path.suffix == ".json":
+        scores = Scores.load(path)
+        check_current(path, scores.protocol)
+        images = scores.images
+    else:
+        images = _image_ids(Embeddings.load(path))
+    if not images:
+        raise ValueError(
+            f"files to compare must say which images they are of, {path} does not. Save their paths as an array 'paths' "
+            "beside the embeddings, or pass ids to evaluate."
+        )
+    return images
 
 
 def _image_ids(found: Embeddings) -> dict[str, str]:
@@ -103,7 +105,8 @@ def _note_reading(data: Path, path: Path, scores: Scores) -> str:
     Whoever reads the test classes often enough ends up choosing by them; the file beside the data keeps count. It is written
     beside a prepared dataset only, and only if its checksum is the one that the embeddings were made with.
     """
-    if not _is_prepared(data, scores.protocol.get("checksum")):
+    checksum = scores.protocol.get("checksum")
+    if not _is_prepared(data, checksum):
         return f"not noted, {data} does not hold the dataset that was embedded"
     line = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -115,12 +118,9 @@ def _note_reading(data: Path, path: Path, scores: Scores) -> str:
         with (data / READINGS_FILE).open("a+b") as stream:
             cut = stream.tell() > 0 and (stream.seek(-1, 2), stream.read(1))[1] != b"\n"  # by a kill or a full disk
             stream.write(b"\n" * cut + json.dumps(line).encode("ascii") + b"\n")  # one write: two processes do not mix
-            stream.flush()
-            stream.seek(0)
-            count = sum(1 for _ in stream)
     except OSError as error:  # the scores are not lost for that
         return f"not noted, {data / READINGS_FILE} cannot be written: {error.strerror}"
-    return f"{count:,} so far, this one included"
+    return f"{count_readings(data, checksum):,} so far, this one included"
 
 
 def count_readings(data: Path, checksum: str | None) -> int | None:

@@ -71,8 +71,8 @@ class Scores:
 
     def save(self, path: str | Path) -> None:
         """Write all of it to a JSON file, which is never half there."""
-        record: dict[str, Any] = {"format": FORMAT, "version": VERSION, "protocol": self.protocol, "singles": self.singles}
-        record["images"] = self.images
+        record: dict[str, Any] = {"format": FORMAT, "version": VERSION}
+        record |= {"protocol": self.protocol, "singles": self.singles, "images": self.images}
         for name in ("recall", "nmi", "f1"):
             estimates: dict[Any, Estimate] = getattr(self, name)
             record[name] = {str(key): [e.value, e.low, e.high] for key, e in estimates.items()}

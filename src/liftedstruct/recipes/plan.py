@@ -122,7 +122,7 @@ def _measure_untrained(config: TrainConfig, packed: PackedImages, folder: Path) 
     """Embed and measure the test classes with the trunk as it is before any training; the file of the embeddings."""
     file, embedder = folder / UNTRAINED, _untrained(config)
     if not _is_of(file, packed, embedder):
-        embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True, out=file)
+        embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True).save(file)
     return _measured(file)
 
 
@@ -133,7 +133,7 @@ def _measure_trained(config: TrainConfig, packed: PackedImages) -> Path:
         say("      no step was better on the validation classes than the start, which is what was kept")
     file, embedder = run.folder / EMBEDDINGS, run.embedder()
     if not _is_of(file, packed, embedder):
-        embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True, out=file)
+        embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True).save(file)
     return _measured(run.folder)
 
 

@@ -1,6 +1,7 @@
 """Images and names as part of a page: figures as SVG in the page's colors, thumbnails as text."""
 
 import base64
+import html
 import io
 import re
 from importlib.resources import files
@@ -11,13 +12,6 @@ from PIL import Image
 from liftedstruct.data import Indices
 from liftedstruct.figures.canvas import INK, PAPER, Picture, picture_bytes
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails
-from liftedstruct.runtime.extras import require
-
-try:
-    from markupsafe import Markup, escape
-except ModuleNotFoundError:
-    require("jinja2", "figures")  # which brings it; says what to install
-    raise
 
 __all__ = ["breakable", "css_color", "image_urls", "inline_svg", "resource", "webp"]
 
@@ -27,13 +21,13 @@ def resource(name: str) -> str:
     return files("liftedstruct.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def breakable(name: str) -> Markup:
+def breakable(name: str) -> str:
     """A name as HTML, in which a line may break after a sign that joins words.
 
     >>> breakable("Cape_May <Warbler>")
-    Markup('Cape_<wbr>May &lt;Warbler&gt;')
+    'Cape_<wbr>May &lt;Warbler&gt;'
     """
-    return Markup(re.sub(r"([_/.-])", r"\1<wbr>", str(escape(name))))
+    return re.sub(r"([_/.-])", r"\1<wbr>", html.escape(name))
 
 
 def css_color(color: str) -> str:

@@ -49,20 +49,6 @@ class View:
     ranks: Indices  # (n,), of the first image of the same class; 0 for one that is alone in its class
 
 
-@dataclass(frozen=True)
-class Sheets:
-    """Thumbnails of one side and quality, as WebP files in base64."""
-
-    side: int
-    quality: int
-    content: list[str]
-
-    @property
-    def size(self) -> int:
-        """Bytes inside the page."""
-        return sum(map(len, self.content))
-
-
 def map_html(
     views: Sequence[View],
     labels: Indices,
@@ -116,14 +102,14 @@ def map_html(
     frame = len((page.template + parts["style"] + parts["script"]).encode()) + 1000  # and a line about the sheets
     tags = 60 * -(-n // (SHEET // SIDES[0]) ** 2)  # one for each sheet
     room = max_bytes - len(data) - frame - tags
-    sheets = _sheets_within(room, order, thumbnails, progress, max_bytes)
+    side, quality, sheets = _sheets_within(room, order, thumbnails, progress, max_bytes)
     about = {
-        "side": sheets.side,
-        "columns": SHEET // sheets.side,
-        "note": _note(sheets, n, max_bytes),
-        "bytes": len(data) + sheets.size,
+        "side": side,
+        "columns": SHEET // side,
+        "note": _note(side, quality, n, max_bytes),
+        "bytes": len(data) + sum(map(len, sheets)),
     }
-    text = (f'<script type="text/plain" class="sprites">{sheet}</script>' for sheet in sheets.content)
+    text = (f'<script type="text/plain" class="sprites">{sheet}</script>' for sheet in sheets)
     return page.substitute(parts, data=data, about=_json(about), sheets="\n".join(text))
 
 
@@ -158,8 +144,8 @@ def _along_a_curve(places: NDArray[np.float32]) -> Indices:
     return np.argsort(code, kind="stable")
 
 
-def _sheets_within(room: int, order: Indices, thumbnails: Thumbnails, progress: bool, most: int) -> Sheets:
-    """The best thumbnails that fit: of the first side as long as a lower quality helps, then of the next."""
+def _sheets_within(room: int, order: Indices, thumbnails: Thumbnails, progress: bool, most: int) -> tuple[int, int, list[str]]:
+    """The best thumbnails that fit, as side, quality and sheets: first the quality is lowered, then the side."""
     guess = 0
     for side in _sides(len(order)):
         samples = list(_blocks(order, side, SAMPLES))
@@ -169,9 +155,9 @@ def _sheets_within(room: int, order: Indices, thumbnails: Thumbnails, progress: 
             guess = round(size * len(order) / sum(map(len, samples)))
             if guess <= room:
                 with Bar("map", len(order), wanted=progress) as bar:
-                    sheets = Sheets(side, quality, _encoded(order, side, quality, thumbnails, bar))
-                if sheets.size <= room:
-                    return sheets
+                    sheets = _encoded(order, side, quality, thumbnails, bar)
+                if sum(map(len, sheets)) <= room:
+                    return side, quality, sheets
     raise NoRoomError(
         f"max_bytes must be about {most - room + guess:,} or more for a map of {len(order):,} images, got {most:,}. "
         "Allow more, or show fewer images."
@@ -184,7 +170,7 @@ def _sides(n: int) -> tuple[int, ...]:
 
 
 def _encoded(order: Indices, side: int, quality: int, thumbnails: Thumbnails, bar: Bar) -> list[str]:
-    """All sheets; they are compressed beside the reading of the next ones, and only a few are in memory as pixels."""
+    """All sheets, compressed while the next ones are read; only a few are in memory as pixels."""
     threads = os.cpu_count() or 1
     waiting: list[Future[str]] = []
     with ThreadPoolExecutor(threads) as pool:
@@ -214,13 +200,12 @@ def _sheet(rows: Indices, side: int, thumbnails: Thumbnails) -> Pixels:
     return cells.reshape(height, columns, side, side, 3).swapaxes(1, 2).reshape(height * side, columns * side, 3)
 
 
-def _note(sheets: Sheets, n: int, most: int) -> str:
+def _note(side: int, quality: int, n: int, most: int) -> str:
     """What the thumbnails are, and what was given up for the size."""
-    note = f"Thumbnails of {sheets.side} px, WebP of quality {sheets.quality}"
-    first = (_sides(n)[0], QUALITIES[0])
-    if first == (sheets.side, sheets.quality):
+    note, best = f"Thumbnails of {side} px, WebP of quality {quality}", (_sides(n)[0], QUALITIES[0])
+    if (side, quality) == best:
         return f"{note}."
-    return f"{note}, lowered from {first[0]} px and quality {first[1]} to keep the map below {most / 1e6:.1f} MB."
+    return f"{note}, lowered from {best[0]} px and quality {best[1]} to keep the map below {most / 1e6:.1f} MB."
 
 
 def _packed(array: NDArray[Any]) -> dict[str, str]:

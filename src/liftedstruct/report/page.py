@@ -1,19 +1,19 @@
 """The HTML report of some runs: scores, map, galleries and figures in one file that loads nothing from anywhere."""
 
 import math
-import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from liftedstruct.evaluation import Scores, compare
+from liftedstruct.evaluation import compare
 from liftedstruct.figures import FIGURES, EvaluatedRun
 from liftedstruct.figures.canvas import COLOURS, colour_of
 from liftedstruct.figures.curves import NAMES
-from liftedstruct.figures.galleries import MARKS, Queries, choose_queries
+from liftedstruct.figures.galleries import MARKS, choose_queries
 from liftedstruct.figures.published import published_like
 from liftedstruct.report import words
 from liftedstruct.report.inline import breakable, css_color, image_urls, inline_svg, resource
@@ -98,70 +98,68 @@ def write_report(
     out = check_out("out", out)
     if not 0 < as_number(max_mb) < math.inf:
         raise ValueError(f"max_mb must be a finite number above 0, got {max_mb!r}. Most mailboxes take 20.")
+    jinja2 = require("jinja2", "figures")
     found = read_runs(runs, progress)
-    mark = secrets.token_hex(16)  # in the place of the map, and of the size
-    page = _page(found, title, mark, progress).encode("utf-8", "backslashreplace")
-    room = int(max_mb * MEGABYTE) - len(page) - 100
+    html = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    html.filters |= {"breakable": breakable, "digits": "{:.3g}".format, "p": words.p_text, "percent": words.percent}
+    template, content = html.from_string(resource("page.html.jinja")), _content(found, title, progress)
+    most, rest = int(max_mb * MEGABYTE), len(_encoded(template.render(content, map="", size="")))
+    room = most - rest - 100
     if room <= 0:
-        least = math.ceil(10 * (int(max_mb * MEGABYTE) - room) / MEGABYTE) / 10
+        least = math.ceil(10 * (rest + 100) / MEGABYTE) / 10
         raise ValueError(
             f"max_mb must be above {least:.1f} for this page and some more for its map, got {max_mb:g}. Allow more."
         )
     if progress:
         say("report: the map")
-    fragment = _map(found, room, max_mb, progress).encode("utf-8")
-    size = f"{(len(page) + len(fragment)) / MEGABYTE:.1f} MB"
-    head, tail = page.replace(f"{mark} size".encode("ascii"), size.encode("ascii")).split(f"{mark} map".encode("ascii"))
+    fragment = _map(found, room, max_mb, progress)
+    size = f"{(rest + len(fragment)) / MEGABYTE:.1f} MB"
     with replacing(out) as stream:
-        stream.writelines((head, fragment, tail))
+        stream.write(_encoded(template.render(content, map=fragment, size=size)))
     return out
 
 
-def _page(runs: Sequence[EvaluatedRun], title: str | None, mark: str, progress: bool) -> str:
-    """All of it but the map."""
-    jinja2 = require("jinja2", "figures")
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _content(runs: Sequence[EvaluatedRun], title: str | None, progress: bool) -> dict[str, Any]:
+    """What the template shows, all but the map."""
     run, other = words.main_and_baseline(runs)
     rest = [each for each in runs if each is not run]
-    scores = {each.name: each.scores for each in runs}
-    comparisons = [compare(scores[run.name], scores[each.name], names=(run.name, each.name)) for each in rest]
+    comparisons = [compare(run.scores, each.scores, names=(run.name, each.name)) for each in rest]
     against = next((one for one, each in zip(comparisons, rest, strict=True) if each is other), None)
     if progress:
         say("report: galleries and figures")
-    machine = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    machine.filters |= {"breakable": breakable, "digits": "{:.3g}".format, "p": words.p_text, "percent": words.percent}
-    text: str = machine.from_string(resource("page.html.jinja")).render(
-        title=title or f"{run.dataset or 'Embeddings'}, {run.part} images",
-        headline=words.headline(run, other, against),
-        introduction=words.introduction(runs),
-        warnings=list(dict.fromkeys(warning for each in runs for warning in each.warnings)),
-        runs=runs,
-        run=run,
-        display_name=words.display_name,
-        names=NAMES,
-        hue=_hues(runs).__getitem__,
-        side=SIDE,
-        marks={mark: meaning for mark, (_, _, meaning) in MARKS.items()},
-        significance=words.SIGNIFICANCE,
-        measures=_measures(scores.values()),
-        comparisons=list(zip(rest, comparisons, strict=True)),
-        published=runs[0].published,
-        beside={each.name: published_like(runs[0].published, each.method, each.size) for each in runs},
-        galleries=[_gallery(kind, run) for kind in GALLERIES],
-        figures=_figures(runs, run),
-        concepts=_concepts(),
-        protocol=words.protocol(runs),
-        style=resource("page.css"),
-        map=f"{mark} map",
-        size=f"{mark} size",
-    )
-    return text
+    return {
+        "title": title or f"{run.dataset or 'Embeddings'}, {run.part} images",
+        "headline": words.headline(run, other, against),
+        "introduction": words.introduction(runs),
+        "warnings": list(dict.fromkeys(warning for each in runs for warning in each.warnings)),
+        "runs": runs,
+        "run": run,
+        "display_name": words.display_name,
+        "names": NAMES,
+        "hue": _hues(runs).__getitem__,
+        "side": SIDE,
+        "marks": {mark: meaning for mark, (_, _, meaning) in MARKS.items()},
+        "significance": words.SIGNIFICANCE,
+        "measures": _measures(runs),
+        "comparisons": list(zip(rest, comparisons, strict=True)),
+        "published": runs[0].published,
+        "beside": {each.name: published_like(runs[0].published, each.method, each.size) for each in runs},
+        "galleries": [_gallery(kind, run) for kind in GALLERIES],
+        "figures": _figures(runs, run),
+        "concepts": _concepts(),
+        "protocol": words.protocol(runs),
+        "style": resource("page.css"),
+    }
 
 
-def _measures(scores: Collection[Scores]) -> list[str]:
+def _measures(runs: Sequence[EvaluatedRun]) -> list[str]:
     """The columns of the tables: Recall@K by K, then what there is of clusterings."""
-    measures = dict.fromkeys(measure for each in scores for measure in each.measures)
-    recalls = [f"Recall@{k}" for k in sorted({k for each in scores for k in each.recall})]
-    return [*recalls, *(measure for measure in measures if measure not in recalls)]
+    recalls = [f"Recall@{k}" for k in sorted({k for run in runs for k in run.scores.recall})]
+    return list(dict.fromkeys([*recalls, *(measure for run in runs for measure in run.scores.measures)]))
 
 
 def _hues(runs: Sequence[EvaluatedRun]) -> dict[EvaluatedRun, str]:
@@ -171,30 +169,25 @@ def _hues(runs: Sequence[EvaluatedRun]) -> dict[EvaluatedRun, str]:
 
 
 def _gallery(kind: str, run: EvaluatedRun) -> Gallery:
-    distances, neighbours = run.nearest
-    queries = choose_queries(kind, run.labels, neighbours, distances, count=QUERIES, embeddings=run.embeddings)
-    return Gallery(kind, GALLERIES[kind], queries.rule, _gallery_rows(queries, run))
-
-
-def _gallery_rows(queries: Queries, run: EvaluatedRun) -> list[tuple[GalleryImage, list[GalleryImage], GalleryImage | None]]:
+    distances, neighbors = run.nearest
+    queries = choose_queries(kind, run.labels, neighbors, distances, count=QUERIES, embeddings=run.embeddings)
     assert queries.nearest_right is not None
     assert queries.right_distances is not None
     assert queries.right_ranks is not None
     shown = np.concatenate((queries.rows, queries.neighbours.reshape(-1), queries.nearest_right))
     urls = image_urls(run.thumbnails, shown, SIDE)
-    names = run.class_names
 
-    def found(row: int, mark: str, distance: float | None = None, rank: int | None = None) -> GalleryImage:
-        return GalleryImage(urls[row], names[run.labels[row]], mark, distance, rank)
+    def image(row: int, mark: str, distance: float | None = None, rank: int | None = None) -> GalleryImage:
+        return GalleryImage(urls[row], run.class_names[run.labels[row]], mark, distance, rank)
 
     rows = []
     for q, query in enumerate(queries.rows.tolist()):
         lists = zip(queries.neighbours[q].tolist(), queries.marks[q].tolist(), queries.distances[q].tolist(), strict=True)
-        near = [found(row, mark, distance, k) for k, (row, mark, distance) in enumerate(lists, start=1)]
+        near = [image(row, mark, distance, k) for k, (row, mark, distance) in enumerate(lists, start=1)]
         mate, rank = int(queries.nearest_right[q]), int(queries.right_ranks[q])
-        last = found(mate, "right", float(queries.right_distances[q]), rank) if rank > len(near) else None
-        rows.append((found(query, "query"), near, last))
-    return rows
+        last = image(mate, "right", float(queries.right_distances[q]), rank) if rank > len(near) else None
+        rows.append((image(query, "query"), near, last))
+    return Gallery(kind, GALLERIES[kind], queries.rule, rows)
 
 
 def _figures(runs: Sequence[EvaluatedRun], run: EvaluatedRun) -> list[PageFigure]:
@@ -202,19 +195,21 @@ def _figures(runs: Sequence[EvaluatedRun], run: EvaluatedRun) -> list[PageFigure
     places = {(each.method, each.size) for each in runs}
     several = len(places) == len(runs) > len({each.method for each in runs})  # more than one size, and no two runs of one
     kind, title = ("scores", "Scores against size and K") if several else ("recall", "Recall@K")
-    figures = [PageFigure(kind, title, words.recall_finding(runs), inline_svg(FIGURES[kind](runs), kind))]
-    for kind, (title, finding) in words.single_run_figures(run).items():
-        figures.append(PageFigure(kind, title, finding, inline_svg(FIGURES[kind](run), kind)))
+    figures = [_figure(kind, title, words.recall_finding(runs), runs)]
+    figures += [_figure(kind, title, finding, run) for kind, (title, finding) in words.single_run_figures(run).items()]
     if any(each.log for each in runs):
-        svg = inline_svg(FIGURES["training"](runs), "training")
-        figures.append(PageFigure("training", "Training", words.training_finding(runs), svg))
+        figures.append(_figure("training", "Training", words.training_finding(runs), runs))
     return figures
+
+
+def _figure(kind: str, title: str, finding: str, *shown: Any) -> PageFigure:
+    return PageFigure(kind, title, finding, inline_svg(FIGURES[kind](*shown), kind))
 
 
 @cache
 def _concepts() -> list[PageFigure]:
     """The figures that are the same in every report."""
-    return [PageFigure(name, *texts, inline_svg(FIGURES[name](), name)) for name, texts in CONCEPTS.items()]
+    return [_figure(kind, *texts) for kind, texts in CONCEPTS.items()]
 
 
 def _map(runs: Sequence[EvaluatedRun], room: int, max_mb: float, progress: bool) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from liftedstruct.data import CARS, CUB, ONLINE_PRODUCTS, PackedImages
-from liftedstruct.embeddings import EMBEDDINGS, Embeddings, check_current, embeddings_file
+from liftedstruct.embeddings import EMBEDDINGS, Embeddings, embeddings_file
 from liftedstruct.evaluation import Scores, are_scores_of, scores_file, with_recall_at
 from liftedstruct.figures import EvaluatedRun
 from liftedstruct.figures.thumbnails import Thumbnails, placeholders, thumbnails_of
@@ -71,7 +71,6 @@ def _read(path: Path, progress: bool) -> EvaluatedRun:
     if path.name == EMBEDDINGS and path.with_name(CONFIG).is_file():
         path = path.parent  # of a run
     file, found = embeddings_file(path), Embeddings.load(path)
-    check_current(file, found.protocol, found.data, found.part)
     folder = RunFolder(path)
     config = folder.config() if (path / CONFIG).is_file() else None
     thumbnails, warnings = _open_images(found)

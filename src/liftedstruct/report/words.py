@@ -11,7 +11,6 @@ import torch
 
 from liftedstruct import __version__
 from liftedstruct.embedder import Seen
-from liftedstruct.embeddings import OF, SEEN
 from liftedstruct.evaluation import READINGS, Comparison, Difference, count_readings
 from liftedstruct.figures import EvaluatedRun
 from liftedstruct.figures.canvas import COLOURS
@@ -196,25 +195,13 @@ def _microscope(run: EvaluatedRun) -> str:
 
 
 def protocol(runs: Sequence[EvaluatedRun]) -> list[tuple[str, list[str]]]:
-    """How everything was made: a label and a text for each run, line by line."""
-    rows = [(label, [line(run) for run in runs]) for label, line in LINES.items()]
-    names = dict.fromkeys(name for run in runs for name in _evaluation_lines(run))
-    rows += [(name.capitalize(), [run.scores.protocol.get(name, "") for run in runs]) for name in names]
+    """How everything was made: a label and a text for each run, line by line; the scores' protocol, then the training."""
+    names = dict.fromkeys(name for run in runs for name in run.scores.protocol if name != READINGS)
+    rows = [(name[:1].upper() + name[1:], [run.scores.protocol.get(name, "") for run in runs]) for name in names]
+    rows += [(label, [line(run) for run in runs]) for label, line in TRAINING_LINES.items()]
     now = f"liftedstruct {__version__}, Python {platform.python_version()}, torch {torch.__version__}, NumPy {np.__version__}"
     rows.append(("This report", [f"{now}; {_time(datetime.now(UTC).timestamp())}"] * len(runs)))
     return [(label, texts) for label, texts in rows if any(texts)]
-
-
-def _evaluation_lines(run: EvaluatedRun) -> list[str]:
-    """What evaluate says of itself: the lines of the protocol after the number of classes."""
-    names = list(run.scores.protocol)
-    return [name for name in names[names.index("classes") + 1 :] if name != READINGS]
-
-
-def _of(run: EvaluatedRun, key: str, text: str = "{}") -> str:
-    """A line of the protocol of the embeddings; empty if there is none."""
-    value = run.protocol.get(key)
-    return "" if value is None else text.format(value)
 
 
 def _loss(run: EvaluatedRun) -> str:
@@ -237,31 +224,15 @@ def _training(run: EvaluatedRun) -> str:
     return f"{run.steps:,} of {run.config.steps:,} steps{images}, {minutes}"
 
 
-def _images(run: EvaluatedRun) -> str:
-    size, fit = _of(run, "size", ", {} px"), _of(run, "fit", ", fit {}")
-    return f"{len(run):,} of {len(np.unique(run.labels)):,} classes{size}{fit}"
-
-
 def _time(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%d %B %Y, %H:%M} UTC"
 
 
-LINES: dict[str, Callable[[EvaluatedRun], str]] = {
-    "Embeddings of": lambda run: _of(run, OF),
-    "Seen in training": lambda run: _of(run, SEEN),
+TRAINING_LINES: dict[str, Callable[[EvaluatedRun], str]] = {
     "Run": lambda run: str(run.file.parent if run.config else run.file),
     "Loss": _loss,
-    "Trunk": lambda run: _of(run, "trunk") + (f", {run.protocol['form']} form" if run.protocol.get("form") else ""),
-    "Weights": lambda run: _of(run, "weights"),
-    "Pooling": lambda run: _of(run, "pool"),
-    "Dimensions": lambda run: f"{run.size:,}",
-    "Normalized to length 1": lambda run: {"True": "yes", "False": "no"}.get(_of(run, "normalized"), ""),
-    "Crop": lambda run: _of(run, "crop", "center, {} px"),
     "Training": _training,
     "Settings": _settings,
     "torch, processor": lambda run: ", ".join(str(run.record[key]) for key in ("torch", "processor") if key in run.record),
-    "Data": lambda run: ", ".join(filter(None, (run.dataset, f"{run.part} part", run.data))),
-    "Images": _images,
-    "Checksum of the data": lambda run: _of(run, "checksum")[:16],
     "Embedded": lambda run: _time(run.file.stat().st_mtime),
 }
