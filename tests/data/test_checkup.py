@@ -1,7 +1,6 @@
 import csv
 import json
 import struct
-import time
 import zlib
 from pathlib import Path
 
@@ -9,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from liftedstruct.data import FolderSource, ImageSet, TarSource
-from liftedstruct.data.checkup import CheckUp, examine, write_fixed_list
+from liftedstruct.data import ArraySource, FolderSource, ImageSet
+from liftedstruct.data.checkup import CheckUp, check_dataset, write_fixed_list
 
 RNG = np.random.default_rng(0)
 
@@ -43,8 +42,8 @@ class Folder:
         source = FolderSource(self.root)
         return ImageSet("folder", self.root, source, tuple(self.paths), labels, tuple(names), test, warnings=warnings)
 
-    def examine(self, **options: int) -> CheckUp:
-        return examine(self.image_set(), progress=False, **options)
+    def check(self, **options: int) -> CheckUp:
+        return check_dataset(self.image_set(), progress=False, **options)
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def offenders(folder: Folder, check_up: CheckUp) -> list[str]:
 
 
 def test_a_healthy_set_has_nothing_serious(folder: Folder) -> None:
-    check_up = folder.examine()
+    check_up = folder.check()
     assert kinds(check_up) == {"class sizes": "note"}
     assert not check_up.serious
     assert check_up.offenders == ()
@@ -80,10 +79,10 @@ def test_unreadable_truncated_tiny_and_flat(folder: Folder) -> None:
     (folder.root / "b/cut.jpg").write_bytes(whole[: len(whole) // 2])
     folder.add("c/dot.png", photo(52, 8, 8))
     folder.add("d/blank.png", Image.new("RGB", (64, 64), "white"))
-    check_up = folder.examine()
+    check_up = folder.check()
     found = kinds(check_up)
-    assert found["unreadable"] == found["truncated"] == found["one colour"] == "serious"
-    assert found["tiny"] == found["mixed sizes"] == "note"
+    assert found["unreadable"] == found["truncated"] == found["single color"] == "serious"
+    assert found["tiny"] == "note"
     assert offenders(folder, check_up) == ["a/empty.jpg", "a/text.jpg", "b/cut.jpg", "c/dot.png", "d/blank.png"]
     assert "1 image empty file: a/empty.jpg" in str(check_up)
     assert check_up.serious
@@ -99,7 +98,7 @@ def test_unreadable_truncated_tiny_and_flat(folder: Folder) -> None:
 )
 def test_exact_duplicates(folder: Folder, path: str, kind: str, severity: str, left_out: list[str]) -> None:
     folder.add(path, photo(0))
-    check_up = folder.examine()
+    check_up = folder.check()
     assert kinds(check_up)[kind] == severity
     assert offenders(folder, check_up) == left_out
     assert not any(name.startswith("near") for name in kinds(check_up))
@@ -120,7 +119,7 @@ def test_near_duplicates(folder: Folder, path: str, kind: str, change: str) -> N
         folder.add(path + ".png", image.point(lambda v: min(255, v + 4)))
     else:
         folder.add(path + ".png", image.crop((1, 1, 119, 89)))
-    check_up = folder.examine()
+    check_up = folder.check()
     assert f"near duplicates {kind}" in kinds(check_up)
     assert "a/1.png and " in str(check_up)
 
@@ -129,7 +128,7 @@ def test_different_pictures_are_not_duplicates(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for number in range(200):
         folder.add(f"{'abcd'[number % 4]}/{number}.png", photo(number))
-    assert kinds(folder.examine(near=16)) == {"class sizes": "note"}
+    assert kinds(folder.check(near=16)) == {"class sizes": "note"}
 
 
 def test_products_on_white_are_not_duplicates(tmp_path: Path) -> None:
@@ -139,7 +138,7 @@ def test_products_on_white_are_not_duplicates(tmp_path: Path) -> None:
         image = Image.new("RGB", (100, 100), "white")
         image.paste(colour, (30, 20, 70, 80))
         folder.add(f"{'abcd'[number]}/{number}.png", image)
-    assert not folder.examine(near=16).serious
+    assert not folder.check(near=16).serious
 
 
 def test_two_small_birds_in_one_sky_are_not_duplicates(tmp_path: Path) -> None:
@@ -148,24 +147,24 @@ def test_two_small_birds_in_one_sky_are_not_duplicates(tmp_path: Path) -> None:
         image = Image.new("RGB", (100, 100), (130, 140, 150))
         image.paste((160, 160, 160), box)
         folder.add(f"{name}/1.png", image)
-    assert not folder.examine(near=16).serious
+    assert not folder.check(near=16).serious
 
 
 def test_classes(folder: Folder) -> None:
     folder.add("e/only.png", photo(60))
     for number in range(110):
         folder.add(f"a/more{number}.png", photo(100 + number))
-    check_up = folder.examine()
+    check_up = folder.check()
     text = str(check_up)
     assert "1 with one image, which has no positive pair: e" in text
-    assert "1 to 112 images, 2 in the middle" in text
-    assert "a has 112 images, 50 times the middle" in text
+    assert "1 to 112 images per class, median 2" in text
+    assert "a has 112 images, more than 50 times the median" in text
 
 
 def test_class_names_across_the_split(folder: Folder, tmp_path: Path) -> None:
     for number, name in enumerate(["A", "C", " c"]):
         folder.add(f"{name}/1.png", photo(60 + number))
-    check_up = folder.examine()  # A and a are both trained on
+    check_up = folder.check()  # A and a are both trained on
     finding = check_up.findings[0]
     assert (finding.kind, finding.severity) == ("class names across the split", "serious")
     assert finding.message == (
@@ -175,11 +174,11 @@ def test_class_names_across_the_split(folder: Folder, tmp_path: Path) -> None:
     assert [folder.paths[i] for i in finding.images] == ["c/4.png", "c/5.png", "C/1.png", " c/1.png"]
     assert offenders(folder, check_up) == ["C/1.png", " c/1.png"]  # the test classes stay
     left = write_fixed_list(folder.image_set(), check_up, tmp_path / "fixed.csv")
-    assert not examine(left, progress=False).serious
+    assert not check_dataset(left, progress=False).serious
 
 
 def test_warnings_of_the_reader_are_passed_on(folder: Folder) -> None:
-    check_up = examine(folder.image_set(("3 of 11,788 images are missing",)), progress=False)
+    check_up = check_dataset(folder.image_set(("3 of 11,788 images are missing",)), progress=False)
     assert "3 of 11,788 images are missing" in str(check_up)
 
 
@@ -188,7 +187,7 @@ def test_a_fixed_list_leaves_out_the_offenders_and_touches_no_image(folder: Fold
     folder.add("b/broken\n.jpg", b"x")
     before = {path: path.read_bytes() for path in folder.root.rglob("*") if path.is_file()}
     image_set = folder.image_set()
-    check_up = examine(image_set, progress=False)
+    check_up = check_dataset(image_set, progress=False)
     file = tmp_path / "lists" / "fixed.csv"
     left = write_fixed_list(image_set, check_up, file)
     with file.open(newline="") as lines:
@@ -203,16 +202,15 @@ def test_a_fixed_list_leaves_out_the_offenders_and_touches_no_image(folder: Fold
 
 def test_an_archive_has_no_fixed_list(folder: Folder) -> None:
     image_set = folder.image_set()
-    packed = ImageSet(
-        "x", Path("x.tar"), TarSource(Path("x.tar"), {}), image_set.paths, image_set.labels, image_set.class_names, np.arange(1)
-    )
+    source = ArraySource(np.zeros((1, 2, 2, 3), np.uint8))
+    packed = ImageSet("x", Path("x.tar"), source, image_set.paths, image_set.labels, image_set.class_names, np.arange(1))
     with pytest.raises(ValueError, match=r"images that are files, those of x\.tar are not\. Make a folder of them\."):
-        write_fixed_list(packed, folder.examine(), Path("list.csv"))
+        write_fixed_list(packed, folder.check(), Path("list.csv"))
 
 
 def test_json(folder: Folder) -> None:
     folder.add("c/copy.png", photo(0))
-    check_up = folder.examine()
+    check_up = folder.check()
     read = json.loads(check_up.to_json(folder.image_set()))
     assert read["serious"] is True
     assert read["n_images"] == 9
@@ -225,7 +223,7 @@ def test_a_good_copy_of_a_bad_image_stays(folder: Folder) -> None:
     whole = (folder.root / "b/1 cut.bmp").read_bytes()
     (folder.root / "b/1 cut.bmp").write_bytes(whole[:-200])
     folder.add("b/2 good.bmp", photo(70))
-    check_up = folder.examine()
+    check_up = folder.check()
     assert any("duplicates within a class" in kind for kind in kinds(check_up))
     assert offenders(folder, check_up) == ["b/1 cut.bmp"]
 
@@ -237,24 +235,20 @@ def test_many_copies_of_one_placeholder(tmp_path: Path) -> None:
         image.putpixel((number % 48, number // 48), (1, 2, 3))  # no two are the same
         folder.add(f"a/{number}.png", image)
     folder.add("b/1.png", photo(1))
-    start = time.monotonic()
-    check_up = folder.examine()
+    check_up = folder.check()
     assert len(check_up.offenders) == 1499
-    assert time.monotonic() - start < 30
 
 
 def test_names_are_data(folder: Folder) -> None:
     folder.add("a/\x1b[31mred\n.jpg", b"")
-    text = str(folder.examine())
+    text = str(folder.check())
     assert "\x1b" not in text
     assert "a/\\x1b[31mred\\n.jpg" in text
 
 
 def test_bad_input(folder: Folder) -> None:
     with pytest.raises(ValueError, match="near must be at most 16 of the 64 bits, got 17"):
-        folder.examine(near=17)
-    with pytest.raises(ValueError, match="tiny must be a whole number >= 1, got 0"):
-        folder.examine(tiny=0)
+        folder.check(near=17)
 
 
 def test_a_thousand_broken_files(tmp_path: Path) -> None:
@@ -282,7 +276,7 @@ def test_a_thousand_broken_files(tmp_path: Path) -> None:
     (tmp_path / "b" / "folder.jpg").mkdir()
     folder.paths.append("b/folder.jpg")
     folder.paths.append("c/gone\n.jpg")
-    check_up = folder.examine()
+    check_up = folder.check()
     bad = {i for finding in check_up.findings if finding.kind in ("unreadable", "truncated") for i in finding.images}
     readable = {i for i, path in enumerate(folder.paths) if opens(tmp_path / path)}
     assert check_up.n_images == 1003

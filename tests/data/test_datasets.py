@@ -2,7 +2,6 @@ import os
 import shutil
 import struct
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +12,8 @@ import pytest
 import scipy.io
 
 from liftedstruct.data import ImageSet, TarSource, datasets, read_images
-from liftedstruct.data.datasets import Benchmark
-from liftedstruct.data.readers import recognise
+from liftedstruct.data.datasets import KnownDataset
+from liftedstruct.data.readers import recognize
 
 DATA = os.environ.get("LIFTEDSTRUCT_DATA")
 SUPER_CLASSES = ["bicycle", "cabinet", "chair", "coffee_maker", "fan", "kettle", "lamp", "mug", "sofa", "stapler", "table"]
@@ -61,9 +60,9 @@ def shape(images: ImageSet) -> tuple[int, int, int, int]:
 # --- CUB-200-2011 --------------------------------------------------------------------------------------------------------
 
 
-def make_cub(root: Path, benchmark: Benchmark) -> Path:
-    names = [f"{i + 1:03}.Bird_{i % 7}" for i in range(sum(benchmark.classes))]
-    counts = [n for part in (0, 1) for n in sizes(benchmark.images[part], benchmark.classes[part])]
+def make_cub(root: Path, dataset: KnownDataset) -> Path:
+    names = [f"{i + 1:03}.Bird_{i % 7}" for i in range(sum(dataset.classes))]
+    counts = [n for part in (0, 1) for n in sizes(dataset.images[part], dataset.classes[part])]
     files = [(i, f"{name}/{name[4:]}_{j:04}.jpg") for i, name in enumerate(names) for j in range(counts[i])]
     touch(root, [f"images/{file}" for _, file in files])
     (root / "classes.txt").write_text("".join(f"{i} {name}\n" for i, name in enumerate(names, 1)))
@@ -76,7 +75,7 @@ def make_cub(root: Path, benchmark: Benchmark) -> Path:
 @pytest.fixture
 def cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of the official layout, with 3 + 3 classes and 7 + 8 images."""
-    small = Benchmark("CUB-200-2011", (7, 8), (3, 3))
+    small = KnownDataset("CUB-200-2011", (7, 8), (3, 3))
     monkeypatch.setattr(datasets, "CUB", small)
     return make_cub(tmp_path / "CUB_200_2011", small)
 
@@ -127,7 +126,7 @@ def test_an_archive_of_something_else(cub: Path, tmp_path: Path) -> None:
     with tarfile.open(archive, "a") as tar:
         tar.add(cub / "images.txt", arcname="images.txt")
         tar.add(cub / "classes.txt", arcname="classes.txt")
-    assert "CUB-200-2011 must have the file image_class_labels.txt, " in error(archive)
+    assert "CUB-200-2011 must have the file image_class_labels.txt, got no such file in " in error(archive)
     archive.write_text("no archive")
     assert "must be a readable tar archive, got: " in error(archive)
 
@@ -194,22 +193,22 @@ def test_lists_of_cub_that_are_too_short_or_long(cub: Path) -> None:
             lambda lines: lines.__setitem__(3, "four"),
             "images.txt, line 4: a line must be a number and a name, got",
         ),
-        ("images.txt", lambda lines: lines.__setitem__(3, "4"), "got '4'. Download the data set again."),
+        ("images.txt", lambda lines: lines.__setitem__(3, "4"), "got '4'. Download the dataset again."),
         (
             "classes.txt",
             lambda lines: lines.__setitem__(1, "1 again"),
             "classes.txt, line 2: a number must be there once, got 1 again",
         ),
-        ("images.txt", lambda lines: lines.pop(2), "same image ids, 3 is only in image_class_labels.txt (first of 1 such ids)"),
+        ("images.txt", lambda lines: lines.pop(2), "must agree, they do not for image 3 (of 1)"),
         (
             "image_class_labels.txt",
             lambda lines: lines.clear(),
-            "same image ids, 1 is only in images.txt (first of 15 such ids)",
+            "must agree, they do not for image 1 (of 15)",
         ),
         (
             "image_class_labels.txt",
             lambda lines: lines.__setitem__(0, "1 77"),
-            "classes of classes.txt, image 1 is of class '77'",
+            "must agree, they do not for image 1 (of 1)",
         ),
         (
             "classes.txt",
@@ -237,9 +236,7 @@ def test_cub_without_its_parts(cub: Path) -> None:
     )
     assert text.endswith("Unpack the images there too.")
     (cub / "image_class_labels.txt").unlink()
-    text = error(cub)
-    assert "CUB-200-2011 must have the file image_class_labels.txt, " in text
-    assert text.endswith("has none that can be read: No such file or directory. Download the data set again.")
+    assert "CUB-200-2011 must have the file image_class_labels.txt, got No such file or directory in " in error(cub)
     (cub / "classes.txt").unlink()
     text = error(cub, "cub")
     assert text.startswith("CUB-200-2011 must be a folder with images.txt, image_class_labels.txt, classes.txt, got ")
@@ -258,7 +255,7 @@ def test_the_split_is_the_papers(cub: Path) -> None:
 def test_two_copies(cub: Path) -> None:
     shutil.copytree(cub, cub.parent / "copy")
     text = error(cub.parent)
-    assert "path must name one data set, " in text
+    assert "path must name one dataset, " in text
     assert text.endswith("copy'). Pass one of these.")
 
 
@@ -279,9 +276,9 @@ def test_the_real_cub() -> None:
 # --- CARS196 -------------------------------------------------------------------------------------------------------------
 
 
-def make_cars(root: Path, benchmark: Benchmark, drop: str = "") -> Path:
+def make_cars(root: Path, dataset: KnownDataset, drop: str = "") -> Path:
     """The layout of the official download, with the images in an order of their own."""
-    counts = [n for part in (0, 1) for n in sizes(benchmark.images[part], benchmark.classes[part])]
+    counts = [n for part in (0, 1) for n in sizes(dataset.images[part], dataset.classes[part])]
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
     files = [f"car_ims/{i:06}.jpg" for i in range(1, len(labels) + 1)]
     names = ["relative_im_path", "bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "class", "test"]
@@ -297,8 +294,8 @@ def make_cars(root: Path, benchmark: Benchmark, drop: str = "") -> Path:
 
 
 @pytest.fixture
-def cars(monkeypatch: pytest.MonkeyPatch) -> Benchmark:
-    small = Benchmark("CARS196", (7, 8), (3, 3))
+def cars(monkeypatch: pytest.MonkeyPatch) -> KnownDataset:
+    small = KnownDataset("CARS196", (7, 8), (3, 3))
     monkeypatch.setattr(datasets, "CARS", small)
     return small
 
@@ -318,7 +315,7 @@ def test_cars_as_train_and_test_folders(tmp_path: Path) -> None:
     files = [f"car_data/{('train', 'test')[j % 2]}/Car {i:03}/{j:05}.jpg" for i, n in enumerate(counts) for j in range(n)]
     touch(tmp_path, [*files, "car_data/names.csv", "car_data/train/loose.jpg"])
     for path in (tmp_path, tmp_path / "car_data"):
-        assert recognise(path) == "cars"
+        assert recognize(path) == "cars"
         images = read_images(path)
         assert (images.name, images.root) == ("CARS196", tmp_path / "car_data")
         assert images.warnings == ("CARS196: images outside of any class folder are left out: 1 ('train/loose.jpg')",)
@@ -332,45 +329,18 @@ def test_cars_as_train_and_test_folders(tmp_path: Path) -> None:
     assert read_images(path).warnings == ("CARS196: test images: 8,129 instead of 8,131, 2 missing",)
     shutil.rmtree(path / "train" / "Car 000")
     shutil.rmtree(path / "test" / "Car 000")
-    assert recognise(path) == "folder"  # which a class in both parts is an error for
+    assert recognize(path) == "folder"  # which a class in both parts is an error for
     assert "a class must be in one part of the split, 'Car 001' is in" in error(path)
-    assert "CARS196 must have 196 classes, got 195 in train and test. Download it again" in error(path, "cars")
+    assert "CARS196 must be a folder with cars_annos.mat, car_ims, got " in error(path, "cars")
 
 
-def test_cars_split_by_classes_into_folders(tmp_path: Path) -> None:
-    files = [
-        f"{part}/{'zyx'[k]} Car {i:02}/{j:05}.jpg"  # the classes to train on are behind those of the test in the alphabet
-        for k, part in enumerate(("train", "test"))
-        for i, n in enumerate(sizes(datasets.CARS.images[k], datasets.CARS.classes[k]))
-        for j in range(n)
-    ]
-    touch(tmp_path, files)
-    images = read_images(tmp_path)
-    assert (images.name, images.root, images.warnings) == ("CARS196", tmp_path, ())
-    assert shape(images) == (8054, 8131, 98, 98)
-    assert {images.paths[i].split("/")[0] for i in images.test} == {"test"}
-    assert {images.paths[i].split("/")[0] for i in images.train} == {"train"}
-    assert all(path.split("/")[1] == images.class_names[y] for path, y in zip(images.paths, images.labels, strict=True))
-    shutil.rmtree(tmp_path / "train" / "z Car 00")  # 83 images, yet not its folder
-    (tmp_path / "train" / "z Car 00").mkdir()
-    touch(tmp_path, ["train/z Car 00/1.jpg"])
-    assert read_images(tmp_path).warnings == ("CARS196: training images: 7,972 instead of 8,054, 82 missing",)
-    for i in (1, 2):
-        for file in list((tmp_path / "test" / f"y Car {i:02}").iterdir())[1:]:
-            file.unlink()
-    assert recognise(tmp_path) == "folder"  # more than a hundredth is missing: it may be anything
-    assert "CARS196: training images: 7,972 instead of 8,054, 82 missing" in read_images(tmp_path, "cars").warnings
-    (tmp_path / "train" / "y Car 01").mkdir()
-    assert recognise(tmp_path) == "folder"
-
-
-def test_an_ordinary_split_is_not_cars(tmp_path: Path, cars: Benchmark) -> None:
+def test_an_ordinary_split_is_not_cars(tmp_path: Path, cars: KnownDataset) -> None:
     touch(tmp_path, [f"{'train' if i < 6 else 'test'}/{i}/1.jpg" for i in range(12)])
-    assert recognise(tmp_path) == "folder"
+    assert recognize(tmp_path) == "folder"
     assert shape(read_images(tmp_path)) == (6, 6, 6, 6)
 
 
-def test_what_cars_lack_and_what_they_have_too_much(tmp_path: Path, cars: Benchmark) -> None:
+def test_what_cars_lack_and_what_they_have_too_much(tmp_path: Path, cars: KnownDataset) -> None:
     make_cars(tmp_path, cars)
     images = read_images(tmp_path)
     gone = [images.paths[images.train[0]], images.paths[images.test[0]]]
@@ -384,17 +354,17 @@ def test_what_cars_lack_and_what_they_have_too_much(tmp_path: Path, cars: Benchm
         "CARS196: images that no list names are left out: 1 ('car_ims/000099.jpg')",
     )
     assert shape(images) == (6, 7, 3, 3)
-    make_cars(tmp_path, Benchmark("", (7, 10), (3, 3)))
+    make_cars(tmp_path, KnownDataset("", (7, 10), (3, 3)))
     assert "CARS196: test images: 10 instead of 8, 2 extra" in read_images(tmp_path).warnings
 
 
-def test_broken_cars(tmp_path: Path, cars: Benchmark) -> None:
-    root = make_cars(tmp_path / "cars", Benchmark("", (7, 8), (3, 2)))
+def test_broken_cars(tmp_path: Path, cars: KnownDataset) -> None:
+    root = make_cars(tmp_path / "cars", KnownDataset("", (7, 8), (3, 2)))
     assert "CARS196 must have 6 classes, got 5 in cars_annos.mat. Download it again, or read other data as" in error(root)
     make_cars(root, cars, drop="class")
     text = error(root)
     assert text.startswith("cars_annos.mat must have annotations with relative_im_path and class, and class_names, got ")
-    assert text.endswith("class. Download the data set again.")
+    assert text.endswith("class. Download the dataset again.")
     make_cars(root, cars)
     content = (root / "cars_annos.mat").read_bytes()
     for broken in (b"", b"no such file" * 50, content[: len(content) // 2]):
@@ -410,7 +380,7 @@ def test_broken_cars(tmp_path: Path, cars: Benchmark) -> None:
     assert "CARS196 must be a folder with cars_annos.mat, car_ims, got " in error(empty, "cars")
 
 
-def test_annotations_of_cars_that_claim_to_be_huge(tmp_path: Path, cars: Benchmark) -> None:
+def test_annotations_of_cars_that_claim_to_be_huge(tmp_path: Path, cars: KnownDataset) -> None:
     make_cars(tmp_path, cars)
     names = np.empty((1, 10), dtype=object)
     names[0] = "a"
@@ -420,24 +390,24 @@ def test_annotations_of_cars_that_claim_to_be_huge(tmp_path: Path, cars: Benchma
     assert "and class_names, got ValueError: annotations of shape (1, 10000000). Download" in error(tmp_path)
 
 
-def test_a_class_number_of_cars_that_is_none(tmp_path: Path, cars: Benchmark) -> None:
+def test_a_class_number_of_cars_that_is_none(tmp_path: Path, cars: KnownDataset) -> None:
     make_cars(tmp_path, cars)
     content = scipy.io.loadmat(tmp_path / "cars_annos.mat")
     content["annotations"]["class"][0, 4] = 7
     scipy.io.savemat(tmp_path / "cars_annos.mat", {name: content[name] for name in ("annotations", "class_names")})
-    assert "cars_annos.mat must have classes 1 to 6, annotation 5 has 7. Download" in error(tmp_path)
+    assert "cars_annos.mat must have classes 1 to 6, got 7. Download" in error(tmp_path)
 
 
 # --- Stanford Online Products --------------------------------------------------------------------------------------------
 
 
-def make_products(root: Path, benchmark: Benchmark) -> Path:
+def make_products(root: Path, dataset: KnownDataset) -> Path:
     rows: list[str] = []
     files, lists = [], []
     key = 0
     for part in (0, 1):
         start = len(rows)
-        for n in sizes(benchmark.images[part], benchmark.classes[part]):
+        for n in sizes(dataset.images[part], dataset.classes[part]):
             key += 1
             super_key = key % 12
             for j in range(n):
@@ -453,7 +423,7 @@ def make_products(root: Path, benchmark: Benchmark) -> Path:
 @pytest.fixture
 def products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of the official layout, with 14 + 13 classes and 30 + 31 images."""
-    small = Benchmark("Stanford Online Products", (30, 31), (14, 13))
+    small = KnownDataset("Stanford Online Products", (30, 31), (14, 13))
     monkeypatch.setattr(datasets, "ONLINE_PRODUCTS", small)
     return make_products(tmp_path / "Stanford_Online_Products", small)
 
@@ -465,16 +435,13 @@ def all_products(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_online_products_in_full(all_products: Path) -> None:
-    start = time.perf_counter()
     images = read_images(all_products.parent)
-    seconds = time.perf_counter() - start
     assert (images.name, images.root, images.warnings) == ("Stanford Online Products", all_products, ())
     assert shape(images) == (59551, 60502, 11318, 11316)
     assert len(set(images.class_names)) == len(images.super_classes) == 22634
     assert set(images.super_classes) == set(SUPER_CLASSES)
     assert images.class_names[0] == "cabinet_00001"
     assert images.test_classes.tolist() == list(range(11318, 22634))
-    assert seconds < 10
 
 
 def test_what_online_products_lack_and_have_too_much(products: Path) -> None:
@@ -483,7 +450,6 @@ def test_what_online_products_lack_and_have_too_much(products: Path) -> None:
     touch(products, ["fan_final/0.JPG"])
     edit(products / "Ebay_test.txt", lambda lines: lines.pop())
     (products / "chair_final/110000000002_0.JPG").rename(products / "chair_final/110000000002_0.jpg")
-    (products / "Ebay_info.txt").unlink()
     images = read_images(products)
     assert images.warnings == (
         "Stanford Online Products: training images whose files are absent are left out: 1 ('bicycle_final/110000000012_0.JPG')",
@@ -491,7 +457,6 @@ def test_what_online_products_lack_and_have_too_much(products: Path) -> None:
         "Stanford Online Products: test images whose files are absent are left out: 1 ('toaster_final/110000000023_1.JPG')",
         "Stanford Online Products: images that no list names are left out: 2 ('coffee_maker_final/110000000027_1.JPG', "
         "'fan_final/0.JPG')",
-        "Stanford Online Products: Ebay_info.txt is missing; the other two lists say it all",
     )
     assert shape(images) == (29, 29, 14, 13)
 
@@ -503,15 +468,7 @@ def test_classes_of_online_products_that_are_missing(products: Path) -> None:
         "Stanford Online Products: training classes: 13 instead of 14, 1 missing",
         "Stanford Online Products: images that no list names are left out: 2 ('chair_final/110000000014_0.JPG', "
         "'chair_final/110000000014_1.JPG')",
-        "Stanford Online Products: Ebay_info.txt and the other two lists differ, which are taken: 2 "
-        "('chair_final/110000000014_0.JPG', 'chair_final/110000000014_1.JPG')",
     )
-
-
-def test_super_classes_that_are_missing(products: Path) -> None:
-    for name in ("Ebay_train.txt", "Ebay_test.txt"):
-        (products / name).write_text((products / name).read_text().replace("fan_final", "mug_final"))
-    assert "Stanford Online Products: super-classes: 11 instead of 12" in read_images(products).warnings
 
 
 @pytest.mark.parametrize(
@@ -529,19 +486,9 @@ def test_super_classes_that_are_missing(products: Path) -> None:
             "line 5: a line must be three numbers and a path, got '5 x",
         ),
         (
-            "Ebay_info.txt",
-            lambda lines: lines.__setitem__(2, "5 1 1"),
-            "Ebay_info.txt, line 3: a line must be three numbers and a",
-        ),
-        (
             "Ebay_test.txt",
             lambda lines: lines.append("9 14 3 chair_final/9.JPG"),
             "a class must be in one part of the split, 14 is in Ebay_train.txt and Ebay_test.txt (first of 1 such classes)",
-        ),
-        (
-            "Ebay_train.txt",
-            lambda lines: lines.append("9 14 3 sofa_final/9.JPG"),
-            "Ebay_train.txt, line 32: class 14 must be in one super-class, it is in 'chair' and 'sofa'. Download",
         ),
         (
             "Ebay_train.txt",
@@ -557,8 +504,6 @@ def test_broken_lists_of_online_products(products: Path, name: str, change: Call
 
 def test_online_products_without_its_parts(products: Path) -> None:
     (products / "Ebay_test.txt").unlink()
-    text = error(products)
-    assert text.startswith("Stanford Online Products must have the file Ebay_test.txt, ")
-    assert text.endswith("has none that can be read: No such file or directory. Download the data set again.")
+    assert "Stanford Online Products must have the file Ebay_test.txt, got No such file or directory in" in error(products)
     text = error(products / "mug_final", "online-products")
-    assert text.startswith("Stanford Online Products must be a folder with Ebay_train.txt, Ebay_test.txt, Ebay_info.txt, got ")
+    assert text.startswith("Stanford Online Products must be a folder with Ebay_train.txt, Ebay_test.txt, got ")

@@ -20,7 +20,7 @@ from liftedstruct.data.products.dice import Dice
 from liftedstruct.data.products.product_set import class_sizes
 from liftedstruct.data.products.rasteriser import draw
 from liftedstruct.data.products.scene import aim, furnish, model
-from liftedstruct.data.readers import recognise
+from liftedstruct.data.readers import recognize
 from liftedstruct.data.sources import Source
 
 JOBS = [(product, image) for product in range(12) for image in range(2)]
@@ -171,7 +171,7 @@ def test_a_written_folder_is_read_as_the_same_set(
 ) -> None:
     lazy = product_images(classes, images_each, 16, seed)
     written = write_products(tmp_path, classes, images_each, 16, seed, suffix)
-    assert recognise(tmp_path) == "products"
+    assert recognize(tmp_path) == "products"
     for images in (written, read_images(tmp_path), read_images(tmp_path, "products")):
         assert images.paths == tuple(path.replace(".png", f".{suffix}") for path in lazy.paths)
         for name in ("labels", "test_classes", "validation_classes"):
@@ -236,7 +236,7 @@ def test_other_records_of_products(tmp_path: Path) -> None:
     assert json.loads(record.read_text()) == whole
     for text in ("{", "[]", '{"renderer": 1}', "[" * 100_000, "\udcff"):  # somebody else's
         record.write_bytes(text.encode("utf-8", "surrogateescape"))
-        assert recognise(tmp_path) == "folder"
+        assert recognize(tmp_path) == "folder"
         with pytest.raises(
             ValueError, match=r"must be a folder with the products.json of the renderer, got .* another kind\.$"
         ):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from liftedstruct.data.class_names import draw, group_by_name
+
+from liftedstruct.data.splits import group_by_name, hold_out
 
 
 @pytest.mark.parametrize(
@@ -33,18 +34,31 @@ def test_names_that_are_no_text() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.sampled_from(["a", "A", " a", "b", "B", "c", "d"]), min_size=2, max_size=20), st.data())
-def test_a_draw_separates_no_names_that_are_alike(names: list[str], data: st.DataObject) -> None:
-    groups = group_by_name(range(len(names)), names)
-    drawn = draw(groups, data.draw(st.integers(1, len(groups))), np.random.default_rng(0))
-    keys = {names[c].strip().lower() for c in drawn}
-    assert drawn.tolist() == [c for c, name in enumerate(names) if name.strip().lower() in keys]
+@given(st.lists(st.sampled_from(["a", "A", " a", "b", "B", "c", "d"]), min_size=2, max_size=20), st.floats(0.01, 0.99))
+def test_names_that_are_alike_are_held_out_together(names: list[str], fraction: float) -> None:
+    keys = {name.strip().lower() for name in names}
+    if len(keys) < 2:
+        return
+    drawn = hold_out(range(len(names)), names, fraction, seed=[0])
+    held = {names[c].strip().lower() for c in drawn}
+    assert drawn.tolist() == [c for c, name in enumerate(names) if name.strip().lower() in held]
+    assert len(held) == min(len(keys) - 1, max(1, round(fraction * len(keys))))
 
 
-def test_other_names_are_drawn_as_ever() -> None:
-    pool = np.arange(0, 100, 3)
-    for n in (1, 7, 33):
-        expected = np.sort(np.random.default_rng([5, 2]).choice(pool, n, replace=False))
-        found = draw(group_by_name(pool, [f"class {i}" for i in range(100)]), n, np.random.default_rng([5, 2]))
-        assert found.tolist() == expected.tolist()
+def test_the_draw_is_that_of_the_generator() -> None:
+    pool, names = np.arange(0, 100, 3), [f"class {i}" for i in range(100)]
+    for fraction in (0.03, 0.2, 0.97):
+        expected = np.random.default_rng([5, 2]).choice(pool, round(fraction * 34), replace=False)
+        found = hold_out(pool, names, fraction, seed=[5, 2])
+        assert found.tolist() == sorted(expected)
         assert found.dtype == np.int64
+
+
+def test_classes_that_are_left() -> None:
+    assert len(hold_out(range(5), "abcde", 0.99, seed=[0])) == 4
+    assert len(hold_out(range(5), "abcde", 0.99, seed=[0], keep=2)) == 3
+    with pytest.raises(ValueError, match=r"at least 3 whose names differ .* got 2\."):
+        hold_out(range(3), "aAb", 0.5, seed=[0], keep=2)
+    for fraction in (0.0, 1.0, -0.1, float("nan")):
+        with pytest.raises(ValueError, match="must be between 0 and 1, got"):
+            hold_out(range(5), "abcde", fraction, seed=[0])

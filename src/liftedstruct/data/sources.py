@@ -108,9 +108,9 @@ class TarSource:
         if member.issparse():
             if member.size > MAX_SPARSE:
                 raise ValueError(f"a sparse file must have at most {MAX_SPARSE:,} bytes, got {member.size:,}. Store it whole.")
-            pieces: Any = member.sparse
-            end = 0
-            for offset, size in pieces:
+            header: Any = member  # which typeshed knows no pieces of
+            header.sparse, end = [(offset, size) for offset, size in header.sparse if size], 0
+            for offset, size in header.sparse:
                 if not end <= offset <= offset + size <= member.size:
                     raise ValueError(f"a sparse file must have its pieces in order, got one at {offset}. Store it whole.")
                 end = offset + size
