@@ -27,6 +27,7 @@ def settings(packed: PackedImages, out: Path, **changes: Any) -> TrainConfig:
         "batch_size": 16,
         "steps": 12,
         "normalize": False,
+        "pool": "avg",
         "train_dim": 0,
         "head": "orthogonal",
         "loss": {"name": "lifted_struct", "margin": 1.0, "temperature": 1.0},

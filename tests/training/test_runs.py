@@ -73,7 +73,7 @@ def test_what_a_run_leaves(packed: PackedImages, tmp_path: Path) -> None:
         "cpu",
         1,
     )
-    assert (config.freeze, config.pool, config.pretrained_mix) == (0, "avg+max", 0.0)  # what suits the trunk
+    assert (config.freeze, config.pool, config.pretrained_mix) == (0, "avg", 0.0)
     assert config.data == str(packed.folder)
     assert json.loads((one.folder / RECORD).read_text())["checksum"] == packed.checksum
     steps = [line for line in one.log() if "loss" in line]
@@ -620,7 +620,7 @@ def test_the_average_of_the_weights_is_what_is_kept(
     last = run(packed, tmp_path / "last", ema_decay=0.5, steps=2, validate_every=0).embedder()
     assert last.trunk.weights == "trained from random weights"
     assert isinstance(last.linear, torch.nn.Linear)
-    assert torch.equal(last.linear.weight, states[-1]["average.linear.weight"])
+    assert torch.equal(last.linear.weight, states[-1]["ema.linear.weight"])
     assert not torch.equal(last.linear.weight, states[-1]["embedder.linear.weight"])
 
 

@@ -21,6 +21,7 @@ about 13 at m = 128, whatever is learned.
 m(m - 1)/2.
 """
 
+import math
 from functools import partial
 
 import torch
@@ -136,6 +137,10 @@ class LiftedStructLoss(nn.Module):
 
     def forward(self, embeddings: EmbeddingsLike, labels: LabelsLike) -> Tensor:
         return lifted_struct_loss(embeddings, labels, self.margin, self.temperature)
+
+    def starting_distance(self, batch_size: int) -> float:
+        """The distance of other classes at which a pair that coincides, among m images, is just no longer active."""
+        return self.temperature * (self.margin + math.log(2 * (batch_size - 2)))
 
     def extra_repr(self) -> str:
         return f"margin={self.margin}, temperature={self.temperature}"

@@ -141,7 +141,8 @@ def _scale(embeddings: Tensor, labels: Indices, config: TrainConfig) -> float:
     distance = torch.linalg.vector_norm(embeddings[i] - embeddings[j], dim=1).mean().item()
     m = config.sampler.make(labels, config.batch_size, seed=config.seed).batch_size
     loss, factor = config.loss.make(), float(config.head.options["scale"])
-    wanted = getattr(loss, "starting_distance", lambda m: 1.0)(m)
+    scale = (getattr(loss, "margin", 1.0) or 1.0) * getattr(loss, "temperature", 1.0)
+    wanted = loss.starting_distance(m) if hasattr(loss, "starting_distance") else 2 * scale
     return factor * wanted / distance if distance > 0 else factor
 
 
