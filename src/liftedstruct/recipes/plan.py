@@ -10,8 +10,8 @@ from liftedstruct.data import PackedImages
 from liftedstruct.data.packed_files import EDGE, SIZE
 from liftedstruct.embedder import EMBEDDINGS, SHA, Embedder, Embeddings, embed
 from liftedstruct.evaluation import Scores
-from liftedstruct.figures.curves import NAMES
 from liftedstruct.figures.published import Published
+from liftedstruct.figures.style import METHOD_NAMES
 from liftedstruct.recipes.prepared import read_kept
 from liftedstruct.recipes.steps import Steps
 from liftedstruct.recipes.summary import COLUMNS, summary
@@ -92,7 +92,7 @@ def carry_out(
 def describe_run(config: TrainConfig) -> str:
     """What to call a training."""
     seed = f", seed {config.seed}" if config.seed else ""
-    return f"{NAMES.get(config.loss, config.loss)}, {config.dim} dimensions{seed}, {config.steps:,} steps"
+    return f"{METHOD_NAMES.get(config.loss, config.loss)}, {config.dim} dimensions{seed}, {config.steps:,} steps"
 
 
 def _measure_untrained(config: TrainConfig, packed: PackedImages, folder: Path) -> Path:

@@ -48,7 +48,7 @@ def figure_command(
         dpi: dots per inch, of PNG files.
     """
     from liftedstruct.figures import FIGURES
-    from liftedstruct.figures.canvas import FORMATS, save_picture
+    from liftedstruct.figures.style import FORMATS, save_figure
 
     draw = pick(FIGURES, kind, "the kind of a figure")
     check_out("--out", out)
@@ -60,7 +60,7 @@ def figure_command(
     given = {"count": count, "seed": seed, "side": side}
     options = _options(kind, draw, {name: value for name, value in given.items() if value is not None})
     picture = draw(*_subjects(kind, draw, runs), **options)
-    print(save_picture(picture, out, dpi))
+    print(save_figure(picture, out, dpi))
 
 
 def _options(kind: str, draw: Callable[..., Any], given: dict[str, int]) -> dict[str, int]:

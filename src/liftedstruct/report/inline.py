@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from liftedstruct.data.image_set import Indices
-from liftedstruct.figures.canvas import INK, PAPER, Picture, picture_bytes
+from liftedstruct.figures.style import INK, PAPER, AnyFigure, figure_bytes
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails
 from liftedstruct.runtime.extras import require
 
@@ -41,12 +41,12 @@ def hue(colour: str) -> str:
     return f"var(--hue-{colour[1:]}, {colour})"
 
 
-def inline_svg(figure: Picture, prefix: str) -> str:
+def inline_svg(figure: AnyFigure, prefix: str) -> str:
     """A figure as an ``<svg>`` of a page: ink and ground are the page's, and its names are its own.
 
     Two figures may name their parts alike, and a page has one space of names, so each name gets a prefix.
     """
-    text = picture_bytes(figure, "svg").decode("utf-8")
+    text = figure_bytes(figure, "svg").decode("utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = _with_own_names(text, prefix)

@@ -11,11 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from liftedstruct.evaluation import Scores, compare
-from liftedstruct.figures import FIGURES
-from liftedstruct.figures.canvas import COLOURS, colour_of
-from liftedstruct.figures.curves import NAMES
-from liftedstruct.figures.galleries import MARKS, Queries, choose_queries
-from liftedstruct.figures.published import published_like
+from liftedstruct.figures import FIGURES, MARKS, Queries, choose_queries, published_like
+from liftedstruct.figures.style import COLORS, METHOD_NAMES, method_color
 from liftedstruct.report import words
 from liftedstruct.report.atlas import NoRoomError, View, map_html
 from liftedstruct.report.inline import breakable, hue, inline_svg, photographs
@@ -138,7 +135,7 @@ def _page(runs: Sequence[Run], title: str | None, mark: str, progress: bool) -> 
         runs=runs,
         run=run,
         name_of=words.name_of,
-        names=NAMES,
+        names=METHOD_NAMES,
         hue=_hues(runs).__getitem__,
         side=SIDE,
         marks={mark: meaning for mark, (_, _, meaning) in MARKS.items()},
@@ -172,8 +169,8 @@ def _measures(scores: Collection[Scores]) -> list[str]:
 
 def _hues(runs: Sequence[Run]) -> dict[Run, str]:
     """The colour of each run, the same as in the figures that show it by its name."""
-    others = [run for run in runs if run.name not in COLOURS]
-    return {run: hue(colour_of(run.name, others.index(run) if run in others else 0)) for run in runs}
+    others = [run for run in runs if run.name not in COLORS]
+    return {run: hue(method_color(run.name, others.index(run) if run in others else 0)) for run in runs}
 
 
 def _gallery(kind: str, run: Run) -> Gallery:
@@ -183,10 +180,7 @@ def _gallery(kind: str, run: Run) -> Gallery:
 
 
 def _gallery_rows(queries: Queries, run: Run) -> list[tuple[Found, list[Found], Found | None]]:
-    assert queries.nearest_right is not None
-    assert queries.right_distances is not None
-    assert queries.right_ranks is not None
-    shown = np.concatenate((queries.rows, queries.neighbours.reshape(-1), queries.nearest_right))
+    shown = np.concatenate((queries.rows, queries.neighbors.reshape(-1), queries.nearest_right))
     pictures = photographs(run.thumbnails, shown, SIDE)
     names = run.class_names
 
@@ -195,7 +189,7 @@ def _gallery_rows(queries: Queries, run: Run) -> list[tuple[Found, list[Found], 
 
     rows = []
     for q, query in enumerate(queries.rows.tolist()):
-        lists = zip(queries.neighbours[q].tolist(), queries.marks[q].tolist(), queries.distances[q].tolist(), strict=True)
+        lists = zip(queries.neighbors[q].tolist(), queries.marks[q].tolist(), queries.distances[q].tolist(), strict=True)
         near = [found(row, mark, distance, k) for k, (row, mark, distance) in enumerate(lists, start=1)]
         mate, rank = int(queries.nearest_right[q]), int(queries.right_ranks[q])
         last = found(mate, "right", float(queries.right_distances[q]), rank) if rank > len(near) else None

@@ -12,8 +12,7 @@ from liftedstruct import __version__
 from liftedstruct.embedder import OF, SEEN, Seen
 from liftedstruct.evaluation import Comparison, Difference, Scores
 from liftedstruct.evaluation.saved import READINGS
-from liftedstruct.figures.canvas import COLOURS
-from liftedstruct.figures.curves import NAMES
+from liftedstruct.figures.style import COLORS, METHOD_NAMES
 from liftedstruct.report.run_results import Run
 
 __all__ = [
@@ -50,7 +49,7 @@ class Row(NamedTuple):
 
 def name_of(run: Run) -> str:
     """What to call a run in a sentence; a very long name loses its end."""
-    name = run.name.replace(run.method, NAMES.get(run.method, run.method), 1)
+    name = run.name.replace(run.method, METHOD_NAMES.get(run.method, run.method), 1)
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
@@ -82,7 +81,7 @@ def headline(run: Run, other: Run | None, comparison: Comparison | None) -> str:
     asked = scores.ranks > 0  # the others are alone in their class
     classes = f"{len(np.unique(run.labels[asked])):,}"
     of = f"of {classes} classes{_seen(run.found.seen)}"
-    name = name_of(run)[:1].upper() + name_of(run)[1:] if run.method in COLOURS else name_of(run)
+    name = name_of(run)[:1].upper() + name_of(run)[1:] if run.method in COLORS else name_of(run)
     found = f"{name} finds the right class first for {percent(scores.recall[1].value)} of {asked.sum():,} images {of}"
     if other is None or comparison is None:
         return f"{found}."
