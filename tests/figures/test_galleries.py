@@ -309,6 +309,17 @@ def test_the_nearest_right_image_has_a_column_where_it_is_not_among_the_five() -
     assert "nearest right image" not in texts_of(gallery(chosen("successes", X, y), flat, y, NAMES))
 
 
+@pytest.mark.parametrize("dpi", [72, 100, 120, 300])
+def test_the_rule_is_inside_at_any_resolution(dpi: int) -> None:
+    """Hinting makes text wider at some resolutions."""
+    X, y = of_classes([5] * 10, spread=1.0)
+    for kind in RULES:
+        figure = gallery(chosen(kind, X, y, count=1), flat, y, "abcdefghij")
+        figure.set_dpi(dpi)
+        figure.draw_without_rendering()
+        assert max(text.get_window_extent().x1 for text in figure.axes[0].texts) <= figure.bbox.x1
+
+
 @pytest.mark.parametrize("count", [1, 2, 8])
 def test_nothing_overlaps_and_nothing_leaves_the_picture(count: int) -> None:
     X, y = of_classes([5] * 10, spread=1.0)

@@ -139,8 +139,8 @@ def test_batch_graph_draws_the_edges_that_have_a_gradient() -> None:
     widths = {str(arc.get_gid()): arc.get_linewidth() for arc in panels[2].patches}
     assert widths["edge 0 1"] > widths["edge 2 3"] > widths["edge 1 3"] > widths["edge 2 5"] > widths["edge 0 5"]
     for ax, counts in zip(panels, ([3, 15, 2, 1], [4, 15, 2, 2], [15, 15, 4, 11]), strict=True):
-        edges, kinds = ax.get_xlabel().split(", at most ")
-        assert [int(number) for number in re.findall(r"\d+", edges + kinds.split("\n")[1])] == counts
+        first, second = ax.get_xlabel().split(", at most ")
+        assert [int(number) for number in re.findall(r"\d+", first + second.split("\n")[1])] == counts
 
 
 # The network layouts

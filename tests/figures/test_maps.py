@@ -148,23 +148,23 @@ def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_bad_input() -> None:
     P = np.zeros((3, 2))
-    with pytest.raises(ValueError, match=r"positions must be numbers of shape \(n, 2\), n >= 1, got float64 \(3, 3\)\. Pass"):
+    with pytest.raises(ValueError, match=r"positions must be numbers of shape \(n, 2\), n >= 1, got float64 \(3, 3\)"):
         drawn(np.zeros((3, 3)))
     with pytest.raises(ValueError, match=r"got float64 \(0, 2\)"):
         drawn(np.zeros((0, 2)))
     with pytest.raises(ValueError, match=r"got float64 \(\)"):
         drawn(1.0)
-    with pytest.raises(ValueError, match=r"positions must be finite, row 1 is \[nan, 0\.0\]\. Leave such images out"):
+    with pytest.raises(ValueError, match=r"positions must be finite, row 1 is \[nan, 0\.0\]"):
         drawn([[0, 0], [np.nan, 0], [np.inf, 1]])
-    with pytest.raises(ValueError, match=r"side must be at most 16,384 pixels, got 16,385\. Draw it smaller"):
+    with pytest.raises(ValueError, match=r"side must be at most 16,384 pixels, got 16,385"):
         drawn(P, side=16385)
     with pytest.raises(ValueError, match=r"side must be a whole number >= 64, got 10"):
         drawn(P, side=10)
-    with pytest.raises(ValueError, match=r"tile must be at most the side of the map, 64, got 65\. Draw smaller tiles or a"):
+    with pytest.raises(ValueError, match=r"tile must be at most the side of the map, 64, got 65"):
         drawn(P, side=64, tile=65)
     with pytest.raises(ValueError, match=r"tile must be a whole number >= 4, got 3"):
         drawn(P, side=64, tile=3)
-    with pytest.raises(ValueError, match=r"labels must have shape \(n,\), one per position: got \(2,\) for 3\. Pass as many"):
+    with pytest.raises(ValueError, match=r"labels must have shape \(n,\), one per position: got \(2,\) for 3"):
         drawn(P, labels=[1, 2])
     with pytest.raises(ValueError, match=r"thumbnails must give bytes of shape \(1, 34, 34, 3\), got float64 \(5,\)"):
         thumbnail_map(P, lambda rows, side: np.zeros(5), side=64)  # type: ignore[arg-type, return-value]

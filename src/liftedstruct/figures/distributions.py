@@ -14,8 +14,7 @@ from liftedstruct.figures.array_checks import as_class_indices, as_neighbors
 from liftedstruct.figures.axes import DASHED, PERCENT, figure_legend, note_empty, round_ticks
 from liftedstruct.figures.style import FAINT, INK, NEGATIVE, PAPER, POSITIVE, new_figure, styled
 from liftedstruct.figures.text import shorten
-from liftedstruct.losses.microscope import Microscope
-from liftedstruct.retrieval.exact import blocks_of
+from liftedstruct.losses import Microscope
 from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_count, check_finite
 
 __all__ = ["confusion_figure", "distance_histogram", "microscope_figure"]
@@ -148,8 +147,9 @@ def _pairs(y: Integers, sample: int, rng: np.random.Generator) -> list[tuple[Int
 
 
 def _distances(X: Array, i: Integers, j: Integers) -> Array:
-    D = np.empty(len(i))
-    for block in blocks_of(len(i), max(1, BLOCK // X.shape[1])):
+    D, step = np.empty(len(i)), max(1, BLOCK // X.shape[1])
+    for start in range(0, len(i), step):
+        block = slice(start, start + step)
         D[block] = np.linalg.norm(X[i[block]] - X[j[block]], axis=1)
     return D
 

@@ -38,6 +38,7 @@ DPI = 200
 MARGIN, GAP, SPLIT = 28, 24, 30  # around everything; between columns; beyond that beside the query and the nearest right image
 HEAD, CAPTION, LEGEND, LINE = 40, 116, 56, 27  # heights: of the headings, a caption, the legend, a line of the rule
 FONT_SIZE, RISE = 6.5, 8  # of all text, in points; by how much a heading is lifted off what is beneath it
+HINTING = 1.07  # at other resolutions than 200, hinted text is up to this much wider
 MIN_WIDTH = 1000
 FRAME, THIN, BADGE = 6, 2, 36
 MARKS = {  # what a neighbor is: its color, the lines of its mark in a square of side 1, and the words of the legend
@@ -150,7 +151,7 @@ def gallery(
     if extra:
         lefts.append(lefts[-1] + side + GAP + SPLIT)
     width = max(lefts[-1] + side + MARGIN, MIN_WIDTH)
-    rule = fit_text(queries.rule, (width - 2 * MARGIN) * 72 / DPI, FONT_SIZE, lines=9)
+    rule = fit_text(queries.rule, (width - 2 * MARGIN) * 72 / DPI / HINTING, FONT_SIZE, lines=9)
     end = MARGIN + (HEAD + len(lines) * (side + CAPTION) + LEGEND if lines else LINE)
     height = end + LINE * (1 + rule.count("\n")) + MARGIN
     figure, (axes,) = new_figure(width / DPI, height / DPI)
