@@ -50,7 +50,7 @@ def batch_graph() -> Figure:
 
 
 def equidistant(m: int, distance: float) -> Tensor:
-    """M points at equal distances, a regular simplex.                                                               (m, m)"""
+    """Points at equal distances from each other, a regular simplex.                                                   (m, m)"""
     return torch.eye(m, dtype=torch.float64) * (distance / math.sqrt(2))
 
 
@@ -59,12 +59,9 @@ def _draw(ax: Axes, gradients: Tensor) -> tuple[int, int]:
     largest, counts, reach = gradients.abs().max().item(), [0, 0], [0.0, 0.0]
     for i, j in torch.combinations(torch.arange(len(LABELS))).tolist():
         similar, gradient = bool(LABELS[i] == LABELS[j]), abs(gradients[i, j].item())
-        style = (
-            markers.edge_style(similar, 1 + 2.6 * gradient / largest)
-            if gradient
-            else {"lw": 0.6, "color": FAINT, "alpha": 0.45}
-        )
-        style |= {"gid": f"{'edge' if gradient else 'unused'} {i} {j}", "zorder": 3 if gradient else 1}
+        style = markers.edge_style(similar, 1 + 2.6 * gradient / largest) | {"gid": f"edge {i} {j}", "zorder": 3}
+        if not gradient:
+            style = {"lw": 0.6, "color": FAINT, "alpha": 0.45, "gid": f"unused {i} {j}", "zorder": 1}
         start = 0 if similar else 180
         ax.add_patch(Arc(((i + j) / 2, 0), j - i, j - i, theta1=start, theta2=start + 180, **style))
         counts[similar] += gradient > 0

@@ -26,7 +26,7 @@ POINTS = torch.tensor(
 LABELS = torch.arange(9) // 3  # circles, squares, diamonds
 POSITIVE, NEGATIVE = 1, 3  # the rows that the pair and the triplet drew for x_i
 OWN, OTHERS = [1, 2], [3, 4, 5, 6, 7, 8]  # all rows of its class, and of the other classes
-LENGTH = 0.25  # of a panel's longest arrow, as a part of the markers.extent of the points
+LENGTH = 0.25  # of a panel's longest arrow, as a part of the extent of the points
 ARROW = "#d4007a"  # magenta, as in the paper
 
 
@@ -140,4 +140,4 @@ def _draw(ax: Axes, move: Move, bound: float, rule: str, names: dict[int, str]) 
     for k, name in names.items():
         offset, point = (0, 15 if k in OWN else -15), tuple(POINTS[k].tolist())
         ax.annotate(name, point, offset, textcoords="offset points", ha="center", va="center", fontsize=10, zorder=7)
-    markers.fit_axes(ax, POINTS, 0.16 * markers.extent(POINTS))
+    markers.fit_axes(ax, POINTS, room=0.16)

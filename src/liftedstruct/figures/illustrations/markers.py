@@ -67,9 +67,10 @@ def hide_axes(ax: Axes) -> None:
 
 
 def fit_axes(ax: Axes, corners: Tensor, room: float = 0.0) -> None:
-    """Hide the axes, and fit them to all points, (m, 2), and some room around them, at one scale in both directions."""
+    """Hide the axes, and fit them to all points, (m, 2), and room around them, as a part of their extent; at equal scales."""
     hide_axes(ax)
-    low, high = corners.min(dim=0).values - room, corners.max(dim=0).values + room
+    space = room * extent(corners)
+    low, high = corners.min(dim=0).values - space, corners.max(dim=0).values + space
     ax.set_xlim(low[0].item(), high[0].item(), auto=True)  # may become wider, if the axes are
     ax.set_ylim(low[1].item(), high[1].item(), auto=True)
     ax.set_aspect("equal", adjustable="datalim")

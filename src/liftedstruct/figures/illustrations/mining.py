@@ -67,16 +67,15 @@ def _draw(ax: Axes, a: int, b: int, hardest: int) -> None:
         ax.plot(*POINTS[[a, k]].T, zorder=4 if mined else 2, gid=name, **markers.edge_style(False, 3.4 if mined else 1.1))
         difference = POINTS[k] - POINTS[a]
         x, y = (POINTS[a] + difference * (0.5 if mined else 0.6)).tolist()
-        text = ax.text(
-            x, y, f"{difference.norm():.2f}", color=markers.DISSIMILAR, fontsize=8, ha="center", va="center", zorder=5
-        )
-        text.set(fontweight="bold" if mined else "normal", bbox={"boxstyle": "round,pad=0.15", "fc": PAPER, "ec": "none"})
+        text = ax.text(x, y, f"{difference.norm():.2f}", fontsize=8, ha="center", va="center", zorder=5)
+        text.set(color=markers.DISSIMILAR, fontweight="bold" if mined else "normal")
+        text.set_bbox({"boxstyle": "round,pad=0.15", "fc": PAPER, "ec": "none"})
     center, radius = tuple(POINTS[a].tolist()), (POINTS[a] - POINTS[hardest]).norm().item()
     ax.add_artist(Circle(center, radius, fill=False, ls=":", lw=1, ec=FAINT, zorder=1))
     ax.plot(*POINTS[hardest].tolist(), "o", ms=29, mfc="none", mec=markers.DISSIMILAR, mew=1.8, zorder=5)
     for row, (point, label) in enumerate(zip(POINTS.tolist(), LABELS, strict=True)):
         markers.draw_marker(ax, point, label, 21, markers.point_name(row))
-    markers.fit_axes(ax, POINTS, 0.13 * markers.extent(POINTS))
+    markers.fit_axes(ax, POINTS, room=0.13)
 
 
 def _draw_bars(ax: Axes, weights: list[Tensor]) -> None:
