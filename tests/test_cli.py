@@ -397,7 +397,7 @@ def test_every_figure(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFix
         (["map", "run", "--count", "3"], "--count must be for a figure that has it, map has --side. Leave it out."),
         (["mining", "--seed", "3"], "--seed must be for a figure that has it, mining has none. Leave it out."),
         (["training", "pool5.npz"], "runs must have a log of their training, got none with one. Name the folder of a run."),
-        (["scores", "run", "run"], "runs must differ in method or size, got two of lifted_struct with 8 numbers."),
+        (["scores", "run", "run"], "runs must differ in method or size, got two of lifted_struct with 8 dimensions."),
         (["successes", "nowhere"], "there is nothing at nowhere. Check the path."),
         (["failures", "run", "--count", "0"], "count must be a whole number >= 1, got 0."),
         (["mining", "--dpi", "0"], "dpi must be a whole number >= 1, got 0."),
