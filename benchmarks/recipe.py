@@ -410,11 +410,11 @@ def loss_of(trial: dict[str, Any]) -> str:
 
 def draw(done: list[dict[str, Any]], path: Path) -> None:
     """Each round a panel, each variation a line of it: Recall@1 of every seed, and the base as a level."""
-    from liftedstruct.figures.canvas import COLOURS, FAINT, drawing, new_figure, save_picture
+    from liftedstruct.figures.style import COLORS, FAINT, new_figure, save_figure, styled
 
     rounds = [(one, scores_of(one, done)) for one in ROUNDS]
     rounds = [(one, found) for one, found in rounds if found]
-    with drawing():
+    with styled():
         heights = [1.2 + len(found) for _, found in rounds]
         figure, panels = new_figure(8.4, 0.24 * sum(heights), rows=len(rounds), gridspec_kw={"height_ratios": heights})
         for (one, found), axes in zip(rounds, panels, strict=True):
@@ -422,7 +422,7 @@ def draw(done: list[dict[str, Any]], path: Path) -> None:
             least = most - 18  # percent; one scale for all panels
             for place, trials in enumerate(found.values()):
                 for t in trials:
-                    value, colour = 100 * t["after"], COLOURS[loss_of(t)]
+                    value, colour = 100 * t["after"], COLORS[loss_of(t)]
                     at, marker = (
                         max(value, least),
                         "o" if value > least else "<",
@@ -437,27 +437,27 @@ def draw(done: list[dict[str, Any]], path: Path) -> None:
             axes.set_xlim(least, most)
             axes.set_title(f"{one.about} ({one.trunk}, crops of {one.budget.crop} px)", loc="left")
         panels[-1].set_xlabel("Recall@1 on held-out training classes, percent")
-        save_picture(figure, path)
+        save_figure(figure, path)
 
 
 def draw_curves(done: list[dict[str, Any]], path: Path) -> None:
     """Recall@1 over the steps, a panel for each round that was measured on the way."""
-    from liftedstruct.figures.canvas import COLOURS, drawing, new_figure, save_picture
+    from liftedstruct.figures.style import COLORS, new_figure, save_figure, styled
 
     rounds = [(one, [t for (t, *_) in scores_of(one, done).values() if "curve" in t]) for one in ROUNDS]
     rounds = [(one, watched) for one, watched in rounds if watched]
-    with drawing():
+    with styled():
         figure, panels = new_figure(8.4, 2.6 * len(rounds), rows=len(rounds))
         for (one, watched), axes in zip(rounds, panels, strict=True):
             for t in watched:
                 steps, recalls = zip(*t["curve"], strict=True)
                 percent, loss = [100 * recall for recall in recalls], loss_of(t)
-                axes.plot(steps, percent, "o-", color=COLOURS[loss], markersize=4, label=loss)
+                axes.plot(steps, percent, "o-", color=COLORS[loss], markersize=4, label=loss)
             axes.set_title(f"{one.about} ({one.trunk}, crops of {one.budget.crop} px)", loc="left")
             axes.set_ylabel("Recall@1, percent")
             axes.legend(fontsize=7.5)
         panels[-1].set_xlabel("steps of 64 images")
-        save_picture(figure, path)
+        save_figure(figure, path)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,15 @@ from PIL import Image
 
 from liftedstruct.cli import main as liftedstruct
 
-__all__ = ["IDEAS", "draw_ideas", "draw_products"]
+__all__ = ["ILLUSTRATIONS", "draw_illustrations", "draw_products"]
 
 FOLDER = Path(__file__).parent / "figures"
-IDEAS = ("batch-graph", "failure-modes", "mining", "networks")
+ILLUSTRATIONS = ("batch-graph", "failure-modes", "mining", "networks")
 
 
-def draw_ideas(folder: Path) -> None:
-    """The paper's ideas, as SVG."""
-    for kind in IDEAS:
+def draw_illustrations(folder: Path) -> None:
+    """The paper's explanatory figures, as SVG."""
+    for kind in ILLUSTRATIONS:
         run(f"figure {kind} --out {folder / kind}.svg")
 
 
@@ -44,5 +44,5 @@ def run(command: str) -> None:
 if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     target.mkdir(parents=True, exist_ok=True)
-    draw_ideas(target)
+    draw_illustrations(target)
     draw_products(target)

@@ -71,8 +71,8 @@ def test_an_equation_that_browsers_would_not_show(latex: str) -> None:
 
 def test_figures_are_those_of_the_code(tmp_path: Path) -> None:
     figures = load("figures")
-    figures.draw_ideas(tmp_path)
-    for kind in figures.IDEAS:
+    figures.draw_illustrations(tmp_path)
+    for kind in figures.ILLUSTRATIONS:
         (now, numbers), (kept, kept_numbers) = (taken_apart(folder / f"{kind}.svg") for folder in (tmp_path, DOCS / "figures"))
         assert now == kept, f"{kind} has changed. Run: python docs/figures.py"
         assert numbers == pytest.approx(kept_numbers, abs=0.5), f"{kind} has changed. Run: python docs/figures.py"

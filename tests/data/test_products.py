@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from liftedstruct.data.products.catalogue import build
+from liftedstruct.data.products.dice import Dice
+from liftedstruct.data.products.rasteriser import draw
 from PIL import Image
 
 from liftedstruct.data import FolderSource, read_images
 from liftedstruct.data.products import CATEGORIES, ProductSource, category_of, product_images, render, write_products, writing
-from liftedstruct.data.products.catalogue import build
-from liftedstruct.data.products.dice import Dice
 from liftedstruct.data.products.product_set import class_sizes
-from liftedstruct.data.products.rasteriser import draw
 from liftedstruct.data.products.scene import aim, furnish, model
 from liftedstruct.data.readers import recognize
 from liftedstruct.data.sources import Source

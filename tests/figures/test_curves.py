@@ -5,14 +5,14 @@ import pytest
 from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 
-from figures.looking import HOSTILE, check_drawable, check_tidy, intervals_of, legend_of, lines_of, words_of, x_of, y_of
+from figures.figure_checks import HOSTILE, check_drawable, check_tidy, intervals_of, legend_of, lines_of, words_of, x_of, y_of
 from liftedstruct.evaluation import Estimate, Scores
-from liftedstruct.figures.canvas import COLOURS, PAPER
-from liftedstruct.figures.curves import recall_curves, score_figure, size_curves, training_curves
+from liftedstruct.figures.curves import recall_curves, score_figure, training_curves
 from liftedstruct.figures.published import Published, published_for
+from liftedstruct.figures.style import COLORS, PAPER
 
 NONE: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
-LIFTED, TRIPLET, POOL5 = COLOURS["lifted_struct"], COLOURS["triplet"], COLOURS["pool5"]
+LIFTED, TRIPLET, POOL5 = COLORS["lifted_struct"], COLORS["triplet"], COLORS["pool5"]
 Triple = tuple[float, float, float]
 
 
@@ -118,9 +118,9 @@ def test_nothing_is_published_unless_it_is_passed() -> None:
 
 
 def test_f1_and_nmi_against_the_size() -> None:
-    figure = size_curves({"triplet": {64: some(0.4), 512: some(0.5)}, "lifted_struct": {512: some(0.6), 64: some(0.52)}})
-    f1, nmi = figure.axes
-    assert [axes.get_title() for axes in figure.axes] == ["F1, affinity propagation", "NMI, affinity propagation"]
+    figure = score_figure({"triplet": {64: some(0.4), 512: some(0.5)}, "lifted_struct": {512: some(0.6), 64: some(0.52)}})
+    f1, nmi, _ = figure.axes
+    assert [axes.get_title() for axes in figure.axes[:2]] == ["F1, affinity propagation", "NMI, affinity propagation"]
     np.testing.assert_allclose(y_of(lines_of(f1, TRIPLET)[0]), [20, 25])
     np.testing.assert_allclose(y_of(lines_of(nmi, TRIPLET)[0]), [36, 45])
     np.testing.assert_allclose(y_of(lines_of(f1, LIFTED)[0]), [26, 30])
@@ -131,13 +131,13 @@ def test_f1_and_nmi_against_the_size() -> None:
 
 def test_what_was_not_measured_is_a_gap() -> None:
     without = scores({1: (0.5, 0.4, 0.6)})
-    figure = size_curves(
+    figure = score_figure(
         {
             "triplet": {64: some(0.4), 128: without, 256: some(0.5), 512: some(0.5)},
             "lifted_struct": {64: some(0.5), 512: some(0.6)},
         }
     )
-    f1, _ = figure.axes
+    f1, *_ = figure.axes
     np.testing.assert_allclose(y_of(lines_of(f1, TRIPLET)[0]), [20, np.nan, 25, 25])
     np.testing.assert_allclose(y_of(lines_of(f1, LIFTED)[0]), [25, np.nan, np.nan, 30])
     assert [x for x, *_ in intervals_of(f1, TRIPLET)] == [64, 256, 512]
@@ -153,15 +153,9 @@ def test_no_clustering_at_all_is_said() -> None:
 
 def test_the_clustering_is_the_papers_if_it_was_run() -> None:
     both = scores(affinity=((0.2, 0.1, 0.3),) * 2, kmeans=((0.4, 0.3, 0.5),) * 2)
-    one = {"triplet": {64: both, 128: both}}
-    np.testing.assert_allclose(y_of(lines_of(size_curves(one).axes[0], TRIPLET)[0]), [20, 20])
-    asked = size_curves(one, clustering="kmeans").axes[0]
-    np.testing.assert_allclose(y_of(lines_of(asked, TRIPLET)[0]), [40, 40])
-    assert size_curves({"triplet": {64: some(0.4, "kmeans")}}).axes[0].get_title() == "F1, k-means"
-    with pytest.raises(
-        ValueError, match=r"clustering must be one of affinity, kmeans, got 'k-means'\. Did you mean 'kmeans'\?"
-    ):
-        size_curves(one, clustering="k-means")
+    f1 = score_figure({"triplet": {64: both, 128: both}}).axes[0]
+    np.testing.assert_allclose(y_of(lines_of(f1, TRIPLET)[0]), [20, 20])
+    assert score_figure({"triplet": {64: some(0.4, "kmeans")}}).axes[0].get_title() == "F1, k-means"
 
 
 def test_pool5_has_no_sizes_and_is_a_level() -> None:
@@ -176,11 +170,10 @@ def test_pool5_has_no_sizes_and_is_a_level() -> None:
     assert f1.get_ylim()[1] > 48
     np.testing.assert_allclose(y_of(lines_of(recall, POOL5)[0]), [90, 110])
     assert legend_of(figure)[:2] == ["untrained (size 1,280)", "lifted structured"]
-    assert legend_of(size_curves({"pool5": {1280: some(0.9)}, "triplet": {64: some(0.5)}}))[0] == "untrained (size 1,280)"
 
 
 def test_pool5_alone_is_a_point() -> None:
-    f1, _ = size_curves({"pool5": {1280: some(0.5)}}).axes
+    f1, *_ = score_figure({"pool5": {1280: some(0.5)}}).axes
     assert x_of(lines_of(f1, POOL5)[0]) == [1280]
     assert "25.0" in words_of(f1)
 
@@ -204,14 +197,14 @@ def test_recall_is_shown_at_the_largest_size_that_most_have() -> None:
     figure = score_figure(grid)
     assert figure.axes[2].get_title() == "Recall@K, size 128"
     assert legend_of(figure)[0] == "contrastive (size 32)"
-    np.testing.assert_allclose(y_of(lines_of(figure.axes[2], COLOURS["contrastive"])[0]), [20, 40])
+    np.testing.assert_allclose(y_of(lines_of(figure.axes[2], COLORS["contrastive"])[0]), [20, 40])
 
 
 def test_the_papers_grid_with_all_that_is_published() -> None:
     figure = score_figure(PAPERS_GRID, published_for("CUB-200-2011"))
     f1, nmi, recall = figure.axes
     for axes in (f1, nmi):
-        lines = [lines_of(axes, colour)[0] for colour in COLOURS.values()]
+        lines = [lines_of(axes, color)[0] for color in COLORS.values()]
         assert [x_of(line) for line in lines] == [[64, 128, 256, 512]] * 4
         assert len({line.get_marker() for line in lines}) == 4
     assert len(lines_of(recall, LIFTED)) == 3
@@ -220,7 +213,7 @@ def test_the_papers_grid_with_all_that_is_published() -> None:
 
 @pytest.mark.parametrize("methods", [1, 2, 4])
 def test_one_size_and_one_k(methods: int) -> None:
-    grid = {method: {64: some(0.3 + 0.1 * number)} for number, method in enumerate([*COLOURS][-methods:])}
+    grid = {method: {64: some(0.3 + 0.1 * number)} for number, method in enumerate([*COLORS][-methods:])}
     figure = score_figure(grid)
     check_tidy(figure)
     assert "25.0" in words_of(figure.axes[0]) if methods == 4 else True
@@ -278,7 +271,7 @@ def test_a_long_log_has_its_running_mean() -> None:
     np.testing.assert_allclose(y_of(mean), expected)
 
 
-def test_a_number_that_is_none_leaves_the_mean_whole() -> None:
+def test_nan_leaves_the_mean_whole() -> None:
     lines = [log_line(step, float("nan") if step == 50 else 3.0) for step in range(1, 201)]
     _, mean = lines_of(training_curves({"triplet": lines}).axes[0], TRIPLET)
     np.testing.assert_allclose(y_of(mean), 3.0)
@@ -295,7 +288,7 @@ def test_a_run_that_failed_and_one_that_was_never_validated() -> None:
     assert "failed" in words_of(loss)
     assert [x_of(line) for line in lines_of(loss, TRIPLET)][-1] == [3, 3]
     assert "not logged" in words_of(recall)
-    assert len(lines_of(loss, COLOURS["contrastive"])) == 1
+    assert len(lines_of(loss, COLORS["contrastive"])) == 1
     check_tidy(figure)
 
 

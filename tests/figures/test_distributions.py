@@ -12,9 +12,9 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import StepPatch
 from numpy.typing import NDArray
 
-from figures.looking import HOSTILE, check_drawable, check_tidy, legend_of, lines_of, words_of, x_of, y_of
-from liftedstruct.figures.canvas import FAINT, NEGATIVE, POSITIVE
+from figures.figure_checks import HOSTILE, check_drawable, check_tidy, legend_of, lines_of, words_of, x_of, y_of
 from liftedstruct.figures.distributions import _pairs, confusion_figure, distance_histogram, microscope_figure
+from liftedstruct.figures.style import FAINT, NEGATIVE, POSITIVE
 from liftedstruct.losses import inspect_batch
 
 # On a line: classes a = {0, 1}, b = {10, 12}. Distances within 1 and 2, between 10, 12, 9 and 11.
@@ -22,10 +22,10 @@ LINE = np.array([[0.0], [10.0], [1.0], [12.0]])
 LABELS = ["a", "b", "a", "b"]
 
 
-def stairs(axes: Axes, colour: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Heights and edges of the outline of that colour."""
+def stairs(axes: Axes, color: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Heights and edges of the outline of that color."""
     outlines = [patch for patch in axes.patches if isinstance(patch, StepPatch) and not patch.get_fill()]
-    (patch,) = [patch for patch in outlines if to_hex(patch.get_edgecolor()) == colour]
+    (patch,) = [patch for patch in outlines if to_hex(patch.get_edgecolor()) == color]
     values, edges, _ = patch.get_data()
     return np.asarray(values), np.asarray(edges)
 
@@ -33,8 +33,8 @@ def stairs(axes: Axes, colour: str) -> tuple[NDArray[np.float64], NDArray[np.flo
 def test_histogram_of_four_points() -> None:
     figure = distance_histogram(LINE, LABELS)
     (axes,) = figure.axes
-    for colour, distances in ((POSITIVE, [1, 2]), (NEGATIVE, [9, 10, 11, 12])):
-        heights, edges = stairs(axes, colour)
+    for color, distances in ((POSITIVE, [1, 2]), (NEGATIVE, [9, 10, 11, 12])):
+        heights, edges = stairs(axes, color)
         assert edges[0] == 0
         assert edges[-1] == 12
         expected = np.zeros(len(heights))
@@ -171,36 +171,34 @@ def bars(axes: Axes) -> list[tuple[str, float, float]]:
 
 def test_confusions_worked_by_hand() -> None:
     """ant -> bee once, bee -> ant twice, cat -> dog once; the others are right."""
-    labels = [0, 0, 1, 1, 1, 2, 2, 3, 3]
-    neighbours = [[2, 1], [0, 2], [0, 3], [1, 2], [2, 3], [7, 6], [5, 7], [8, 5], [7, 6]]
-    figure = confusion_figure(labels, neighbours, NAMES)
+    labels = np.array([0, 0, 1, 1, 1, 2, 2, 3, 3])
+    neighbors = np.array([[2, 1], [0, 2], [0, 3], [1, 2], [2, 3], [7, 6], [5, 7], [8, 5], [7, 6]])
+    figure = confusion_figure(labels, neighbors, NAMES)
     assert bars(figure.axes[0]) == [("bee → ant", 2, 1), ("cat → dog", 1, 0)]
-    assert figure.get_suptitle() == (
-        "4 of 9 images (44.4 %) have their nearest neighbour in another class\n"
-        "2 of 2 confused pairs of classes are shown, 100 % of all cases"
-    )
-    one = confusion_figure(np.array(labels), np.array(neighbours), NAMES, top=1)
+    title = figure.get_suptitle()
+    assert all(token in title for token in ("4 of 9 images", "44.4 %", "2 of 2 confused pairs", "100 %"))
+    one = confusion_figure(labels, neighbors, NAMES, top=1)
     assert bars(one.axes[0]) == [("bee → ant", 2, 1)]
-    assert "1 of 2 confused pairs of classes are shown, 75 % of all cases" in one.get_suptitle()
+    assert all(token in one.get_suptitle() for token in ("1 of 2 confused pairs", "75 %"))
     check_tidy(figure)
     check_tidy(one)
 
 
 def test_no_confusion_is_good_news() -> None:
-    figure = confusion_figure([0, 0, 1, 1], [[1], [0], [3], [2]], NAMES)
+    figure = confusion_figure(np.array([0, 0, 1, 1]), np.array([[1], [0], [3], [2]]), NAMES)
     assert "no confusions" in words_of(figure.axes[0])
-    assert figure.get_suptitle() == "0 of 4 images (0.0 %) have their nearest neighbour in another class"
+    assert "0 of 4 images (0.0 %)" in figure.get_suptitle()
     check_tidy(figure)
 
 
 def test_class_names_of_any_kind() -> None:
     C = len(HOSTILE)
     labels = np.arange(2 * C) // 2
-    neighbours = (np.arange(2 * C)[:, None] + 2) % (2 * C)
-    figure = confusion_figure(labels, neighbours, HOSTILE)
+    neighbors = (np.arange(2 * C)[:, None] + 2) % (2 * C)
+    figure = confusion_figure(labels, neighbors, HOSTILE)
     assert len(bars(figure.axes[0])) == C
     check_tidy(figure)
-    check_drawable(lambda: confusion_figure(labels, neighbours, HOSTILE))
+    check_drawable(lambda: confusion_figure(labels, neighbors, HOSTILE))
 
 
 def test_many_pairs_of_long_names_fit() -> None:
@@ -212,30 +210,20 @@ def test_many_pairs_of_long_names_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "neighbours", "options", "text"),
+    ("labels", "neighbors", "options", "text"),
     [
-        (
-            [0, 9],
-            [[1], [0]],
-            {},
-            r"labels must be numbers of the 4 class names, 0 to 3, got .* from 0 to 9\. Pass",
-        ),
-        ([-1, 0], [[1], [0]], {}, r"labels must be numbers of the 4 class names.* from -1 to 0"),
-        ([], [], {}, r"labels must be numbers of the 4 class names.* of shape \(0,\)"),
-        (["ant", "bee"], [[1], [0]], {}, r"labels must be numbers of the 4 class names, 0 to 3, got <U3"),
-        (
-            [0, 1],
-            [1, 0],
-            {},
-            r"neighbours must have shape \(n, k\), a list of rows for each of the 2 labels, got int64",
-        ),
-        ([0, 1], [[1]], {}, r"neighbours must have shape \(n, k\).*got int64 of shape \(1, 1\)"),
-        ([0, 1], [[1.0], [0.0]], {}, r"neighbours must have shape \(n, k\).*got float64"),
-        ([0, 1], [[1], [2]], {}, r"neighbours must be rows 0 to 1, got 1 to 2\. Pass those of these images\."),
+        ([0, 9], [[1], [0]], {}, r"labels must be .* 0 to 3, got .* from 0 to 9"),
+        ([-1, 0], [[1], [0]], {}, r"labels must be .* from -1 to 0"),
+        ([], [], {}, r"labels must be .* of shape \(0,\)"),
+        (["ant", "bee"], [[1], [0]], {}, r"labels must be .*, got <U3"),
+        ([0, 1], [1, 0], {}, r"neighbors must have shape \(n, k\).*got int64"),
+        ([0, 1], [[1]], {}, r"neighbors must have shape \(n, k\).*got int64 of shape \(1, 1\)"),
+        ([0, 1], [[1.0], [0.0]], {}, r"neighbors must have shape \(n, k\).*got float64"),
+        ([0, 1], [[1], [2]], {}, r"neighbors must .* 0 to 1.* from 1 to 2"),
         ([0, 1], [[1], [0]], {"top": 0}, r"top must be a whole number >= 1, got 0"),
     ],
 )
-def test_bad_input_of_confusions(labels: Any, neighbours: Any, options: dict[str, int], text: str) -> None:
+def test_bad_input_of_confusions(labels: Any, neighbors: Any, options: dict[str, int], text: str) -> None:
     with pytest.raises(ValueError, match=text) as caught:
-        confusion_figure(labels, neighbours, NAMES, **options)
+        confusion_figure(labels, neighbors, NAMES, **options)
     assert "\n" not in str(caught.value)

@@ -1,5 +1,6 @@
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,18 +13,19 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from liftedstruct.data.image_set import Indices
-from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, POSITIVE, picture_bytes
 from liftedstruct.figures.galleries import RULES, Queries, choose_queries, gallery
+from liftedstruct.figures.style import FAINT, INK, NEGATIVE, POSITIVE, figure_bytes
 from liftedstruct.retrieval import first_ranks, nearest_neighbors
+from liftedstruct.runtime.checks import Labels
 
 Array = NDArray[np.float64]
 Pixels = NDArray[np.uint8]
 
 
 def flat(rows: Indices, side: int) -> Pixels:
-    """A picture of one colour, which tells the row."""
-    colours = np.stack((rows, 255 - rows, np.full(len(rows), 128)), axis=1).astype(np.uint8)
-    return np.broadcast_to(colours[:, None, None], (len(rows), side, side, 3)).copy()
+    """A picture of one color, which tells the row."""
+    colors = np.stack((rows, 255 - rows, np.full(len(rows), 128)), axis=1).astype(np.uint8)
+    return np.broadcast_to(colors[:, None, None], (len(rows), side, side, 3)).copy()
 
 
 def of_classes(sizes: Sequence[int], spread: float = 0.1, seed: int = 0) -> tuple[Array, Indices]:
@@ -34,8 +36,8 @@ def of_classes(sizes: Sequence[int], spread: float = 0.1, seed: int = 0) -> tupl
 
 
 def chosen(kind: str, X: Array, y: Indices, k: int = 5, **settings: int) -> Queries:
-    distances, neighbours = nearest_neighbors(X, k)
-    return choose_queries(kind, y, neighbours, distances, embeddings=X, **settings)
+    distances, neighbors = nearest_neighbors(X, k)
+    return choose_queries(kind, y, neighbors, distances, embeddings=X, **settings)
 
 
 # Seven images: classes 0 (rows 0, 1, 2), 1 (rows 3, 4), 2 (rows 5, 6). The lists are written by hand.
@@ -54,20 +56,22 @@ LISTS = np.array(
 DISTANCES = np.tile(np.arange(1.0, 6.0), (7, 1))
 
 
+def by_hand(kind: str, labels: Labels = LABELS, scale: float = 1.0, seed: int = 0) -> Queries:
+    """From the lists; the embeddings are only asked for the nearest right image, wherever it is."""
+    return choose_queries(kind, labels, LISTS, scale * DISTANCES, embeddings=np.arange(7.0)[:, None], seed=seed)
+
+
 def test_successes_by_hand() -> None:
-    queries = choose_queries("successes", LABELS, LISTS, DISTANCES)
+    queries = by_hand("successes")
     assert sorted(queries.rows.tolist()) == [0, 3, 6]
     at = queries.rows.tolist().index(0)
-    assert queries.neighbours[at].tolist() == [1, 2, 3, 4, 5]
+    assert queries.neighbors[at].tolist() == [1, 2, 3, 4, 5]
     assert queries.distances[at].tolist() == [1, 2, 3, 4, 5]
-    assert queries.right[at].tolist() == [True, True, False, False, False]
     assert queries.marks[at].tolist() == ["right", "right", "rest", "rest", "rest"]
-    assert queries.mates[at] == 2
-    assert (queries.nearest_right, queries.right_distances, queries.right_ranks) == (None, None, None)
 
 
 def test_failures_by_hand() -> None:
-    queries = choose_queries("failures", [f"class {label}" for label in LABELS], LISTS, DISTANCES)
+    queries = by_hand("failures", [f"class {label}" for label in LABELS])
     assert sorted(queries.rows.tolist()) == [2, 4, 5]
     marks = dict(zip(queries.rows.tolist(), queries.marks.tolist(), strict=True))
     assert marks[2] == ["wrong", "right", "right", "rest", "rest"]
@@ -84,9 +88,6 @@ def test_instructive_by_hand() -> None:
     y = np.array([0, 0, 1, 1, 2, 2, 3, 3])
     queries = chosen("instructive", X, y)
     assert queries.rows.tolist()[:4] == [6, 2, 4, 0]
-    assert queries.nearest_right is not None
-    assert queries.right_distances is not None
-    assert queries.right_ranks is not None
     assert queries.nearest_right.tolist()[:4] == [7, 3, 5, 1]
     assert queries.right_distances.tolist()[:4] == [5, 3, 4, 2]
     assert queries.right_ranks.tolist()[:4] == [3, 3, 2, 2]  # of equal distances the lower row is the nearer
@@ -101,7 +102,6 @@ def test_the_nearest_right_image_is_found_wherever_it_ranks() -> None:
     for kind in RULES:
         queries = chosen(kind, X, y, count=100)
         assert len(queries) > 0
-        assert queries.right_distances is not None
         np.testing.assert_array_equal(queries.nearest_right, right.argmin(axis=1)[queries.rows])
         np.testing.assert_allclose(queries.right_distances, right.min(axis=1)[queries.rows])
         np.testing.assert_array_equal(queries.right_ranks, first_ranks(X, y)[queries.rows])
@@ -114,7 +114,6 @@ def test_equal_images_rank_by_index_as_everywhere() -> None:
     X, y = np.zeros((6, 2)), np.array([0, 1, 0, 1, 2, 2])
     queries = chosen("instructive", X, y)
     np.testing.assert_array_equal(queries.right_ranks, first_ranks(X, y)[queries.rows])
-    assert queries.right_distances is not None
     assert not queries.right_distances.any()
 
 
@@ -134,10 +133,9 @@ def test_each_class_in_turn(kind: str) -> None:
 def test_each_pair_of_classes_in_turn() -> None:
     X, y = of_classes([9] * 6, spread=1.0)
     queries = chosen("instructive", X, y, count=1000)
-    pairs = [frozenset(pair) for pair in zip(y[queries.rows].tolist(), y[queries.neighbours[:, 0]].tolist(), strict=True)]
+    pairs = [frozenset(pair) for pair in zip(y[queries.rows].tolist(), y[queries.neighbors[:, 0]].tolist(), strict=True)]
     turns = [pairs[:at].count(pair) for at, pair in enumerate(pairs)]
     assert turns == sorted(turns)
-    assert queries.right_distances is not None
     ratio = queries.distances[:, 0] / queries.right_distances
     first = turns.count(0)
     assert (np.diff(ratio[:first]) >= 0).all()
@@ -162,7 +160,7 @@ def test_every_choice_keeps_its_rule(n: int, classes: int, k: int, seed: int) ->
     k = min(k, n - 1)
     for kind in RULES:
         queries = chosen(kind, X, y, k=k, count=n)
-        assert queries.neighbours.shape == (len(queries), min(k, 5))
+        assert queries.neighbors.shape == (len(queries), min(k, 5))
         fits = 0
         for row in range(n):
             mates = int((y == y[row]).sum()) - 1
@@ -190,53 +188,48 @@ def test_one_class_no_failures_and_only_single_images() -> None:
     assert len(chosen("instructive", X, np.zeros(8, np.int64))) == 0
     for kind in RULES:
         assert len(chosen(kind, X, np.arange(8))) == 0
-    assert chosen("failures", X[:2], np.array([0, 1]), k=1).neighbours.shape == (0, 1)
+    assert chosen("failures", X[:2], np.array([0, 1]), k=1).neighbors.shape == (0, 1)
     assert chosen("successes", X[:2], np.array([1, 1]), k=1).rows.tolist() in ([0, 1], [1, 0])
 
 
 def test_tensors_and_half_floats() -> None:
     X, y = of_classes([8] * 5, spread=1.0)
     half = torch.tensor(X, dtype=torch.float16)
-    distances, neighbours = nearest_neighbors(half, 5)
-    queries = choose_queries("instructive", torch.tensor(y), neighbours.numpy(), distances.numpy(), embeddings=half)
+    distances, neighbors = nearest_neighbors(half, 5)
+    queries = choose_queries("instructive", torch.tensor(y), neighbors.numpy(), distances.numpy(), embeddings=half)
     assert queries.rows.tolist() == chosen("instructive", half.double().numpy(), y).rows.tolist()
 
 
-def test_bad_input_to_choose() -> None:
-    X, y = of_classes([4, 4])
-    D, I = nearest_neighbors(X, 5)  # noqa: E741
-    with pytest.raises(ValueError, match=r"kind must be one of failures, instructive, successes, got 'success'\. Did you mean"):
-        choose_queries("success", y, I, D)
-    with pytest.raises(ValueError, match=r"count must be a whole number >= 1, got 0"):
-        choose_queries("failures", y, I, D, count=0)
-    with pytest.raises(ValueError, match=r"seed must be a whole number >= 0, got -1"):
-        choose_queries("failures", y, I, D, seed=-1)
-    with pytest.raises(ValueError, match=r"embeddings must be given for the instructive queries, got none\. Pass those of"):
-        choose_queries("instructive", y, I, D)
-    with pytest.raises(ValueError, match=r"embeddings must have one row per label, got 7 for 8 labels\. Pass those of the"):
-        choose_queries("instructive", y, I, D, embeddings=X[:7])
-    with pytest.raises(ValueError, match=r"embeddings must be finite, row 2 holds nan"):
-        choose_queries("instructive", y, I, D, embeddings=np.where(np.arange(8)[:, None] == 2, np.nan, X))
-    with pytest.raises(
-        ValueError, match=r"neighbours must have shape \(n, k\), a row per label and k >= 1, got \(8, 5\) for lab"
-    ):
-        choose_queries("failures", y[:7], I, D)
-    with pytest.raises(ValueError, match=r"neighbours must have shape .* got \(8, 0\) for labels \(8,\)\. Pass the indices"):
-        choose_queries("failures", y, I[:, :0], D[:, :0])
-    with pytest.raises(ValueError, match=r"distances must have the shape of neighbours, \(8, 5\), got \(8, 4\)"):
-        choose_queries("failures", y, I, D[:, :4])
-    with pytest.raises(ValueError, match=r"neighbours must be integers from 0 to 7, got int64 from 0 to 8\. Pass"):
-        choose_queries("failures", y, np.where(I == 7, 8, I), D)
-    with pytest.raises(ValueError, match=r"neighbours must be integers from 0 to 7, got float64"):
-        choose_queries("failures", y, D, D)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"no image may be its own neighbour, row 0 is\. Search without queries, or drop it"):
-        choose_queries("failures", y, np.zeros_like(I), D)
-    with pytest.raises(ValueError, match=r"distances must be finite numbers of a float type"):
-        choose_queries("failures", y, I, np.full_like(D, np.nan))
+X8, Y8 = of_classes([4, 4], spread=1.0)
+D8, I8 = nearest_neighbors(X8, 5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"kind": "success"}, r"kind must be one of failures, instructive, successes, got 'success'"),
+        ({"count": 0}, r"count must be a whole number >= 1, got 0"),
+        ({"seed": -1}, r"seed must be a whole number >= 0, got -1"),
+        ({"embeddings": X8[:7]}, r"one label per row of the embeddings: got \(8,\) for 7 rows"),
+        ({"embeddings": np.where(np.arange(8)[:, None] == 2, np.nan, X8)}, r"embeddings must be finite, row 2 holds nan"),
+        ({"labels": Y8[:7]}, r"one label per row of the embeddings: got \(7,\) for 8 rows"),
+        ({"neighbors": I8[:7]}, r"neighbors must have shape \(n, k\).* 8 labels, got int64 of shape \(7, 5\)"),
+        ({"neighbors": I8[:, :0]}, r"neighbors must have shape .* got int64 of shape \(8, 0\)"),
+        ({"neighbors": np.where(I8 == 7, 8, I8)}, r"neighbors must .* 0 to 7 .* from 0 to 8"),
+        ({"neighbors": D8}, r"neighbors must .* got float64"),
+        ({"neighbors": np.zeros_like(I8)}, r"no image may be its own neighbor, row 0 is"),
+        ({"distances": D8[:, :4]}, r"distances must have the shape of neighbors, \(8, 5\), got \(8, 4\)"),
+        ({"distances": np.full_like(D8, np.nan)}, r"distances must be finite numbers of a float type"),
+    ],
+)
+def test_bad_input_to_choose(wrong: dict[str, Any], text: str) -> None:
+    arguments = {"kind": "failures", "labels": Y8, "neighbors": I8, "distances": D8, "embeddings": X8}
+    with pytest.raises(ValueError, match=text):
+        choose_queries(**{**arguments, **wrong})
 
 
 def pixels_of(figure: Figure) -> Pixels:
-    with Image.open(io.BytesIO(picture_bytes(figure, "png"))) as image:
+    with Image.open(io.BytesIO(figure_bytes(figure, "png"))) as image:
         return np.asarray(image.convert("RGB"))
 
 
@@ -244,8 +237,8 @@ def texts_of(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.axes[0].texts if text.get_text()]
 
 
-def rgb(colour: str) -> list[int]:
-    return [round(255 * part) for part in to_rgb(colour)]
+def rgb(color: str) -> list[int]:
+    return [round(255 * part) for part in to_rgb(color)]
 
 
 def corner(q: int, column: int, side: int) -> tuple[int, int]:
@@ -253,18 +246,18 @@ def corner(q: int, column: int, side: int) -> tuple[int, int]:
     return 28 + 40 + q * (side + 116), 28 + column * (side + 24) + (30 if column else 0) + (30 if column == 6 else 0)
 
 
-HAND = choose_queries("failures", LABELS, LISTS, DISTANCES)
+HAND = by_hand("failures")
 NAMES = ("ants", "bees", "cats")
 
 
 def test_every_picture_lands_in_its_place_with_its_frame_and_mark() -> None:
     side = 80
     pixels = pixels_of(gallery(HAND, flat, LABELS, NAMES, side=side))
-    colours = {"right": POSITIVE, "wrong": NEGATIVE, "rest": FAINT}
+    colors = {"right": POSITIVE, "wrong": NEGATIVE, "rest": FAINT}
     for q in range(3):
         for column in range(6):
             top, left = corner(q, column, side)
-            row = HAND.neighbours[q, column - 1] if column else HAND.rows[q]
+            row = HAND.neighbors[q, column - 1] if column else HAND.rows[q]
             picture = pixels[top : top + side, left : left + side]
             assert picture[40:, 40:].reshape(-1, 3).tolist() == [[row, 255 - row, 128]] * 1600
             assert pixels[top - 8, left + 20].tolist() == [255, 255, 255], "white around it"
@@ -274,9 +267,9 @@ def test_every_picture_lands_in_its_place_with_its_frame_and_mark() -> None:
                 continue
             mark = HAND.marks[q, column - 1]
             for y, x in ((-3, 20), (side + 2, 20), (20, -3), (20, side + 2)):
-                assert pixels[top + y, left + x].tolist() == rgb(colours[mark])
+                assert pixels[top + y, left + x].tolist() == rgb(colors[mark])
             badge = picture[:36, :36]
-            assert badge[1, 1].tolist() == rgb(colours[mark])
+            assert badge[1, 1].tolist() == rgb(colors[mark])
             white = (badge == 255).all(axis=2)
             assert white[18, 18] == (mark != "right"), "a cross and a dash pass through the middle"
             assert white[11, 11] == white[24, 24] == (mark == "wrong")
@@ -285,14 +278,14 @@ def test_every_picture_lands_in_its_place_with_its_frame_and_mark() -> None:
 
 
 def test_distances_and_class_names_are_beneath() -> None:
-    queries = choose_queries("failures", LABELS, LISTS, DISTANCES * 123.45, seed=1)
+    queries = by_hand("failures", scale=123.45, seed=1)
     texts = texts_of(gallery(queries, flat, LABELS, NAMES))
     assert texts[:2] == ["query", "5 nearest images, from the left"]
     expected = []
     for q, row in enumerate(queries.rows):
         expected.append(NAMES[LABELS[row]])
         for place, distance in enumerate(["123", "247", "370", "494", "617"]):
-            expected += [distance, NAMES[LABELS[queries.neighbours[q, place]]]]
+            expected += [distance, NAMES[LABELS[queries.neighbors[q, place]]]]
     assert texts[2 : 2 + len(expected)] == expected
     legend = ["same class", "other class", "other class, when none of the query's is left"]
     assert texts[2 + len(expected) : 5 + len(expected)] == legend
@@ -303,7 +296,6 @@ def test_the_nearest_right_image_has_a_column_where_it_is_not_among_the_five() -
     X = np.array([[0.0], [100.0], *[[value] for value in np.linspace(1, 9, 18)]])
     y = np.array([0, 0] + [1] * 18)
     queries = chosen("instructive", X, y)
-    assert queries.right_ranks is not None
     figure = gallery(queries, flat, y, NAMES)
     texts = texts_of(figure)
     assert "nearest right image" in texts
@@ -315,6 +307,17 @@ def test_the_nearest_right_image_has_a_column_where_it_is_not_among_the_five() -
     assert pixels[top + 150, left + 150].tolist() == [1, 254, 128]
     assert pixels[top + 150, left - 3].tolist() == rgb(POSITIVE)
     assert "nearest right image" not in texts_of(gallery(chosen("successes", X, y), flat, y, NAMES))
+
+
+@pytest.mark.parametrize("dpi", [72, 100, 120, 300])
+def test_the_rule_is_inside_at_any_resolution(dpi: int) -> None:
+    """Hinting makes text wider at some resolutions."""
+    X, y = of_classes([5] * 10, spread=1.0)
+    for kind in RULES:
+        figure = gallery(chosen(kind, X, y, count=1), flat, y, "abcdefghij")
+        figure.set_dpi(dpi)
+        figure.draw_without_rendering()
+        assert max(text.get_window_extent().x1 for text in figure.axes[0].texts) <= figure.bbox.x1
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])
@@ -340,7 +343,7 @@ def test_nothing_overlaps_and_nothing_leaves_the_picture(count: int) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
-def test_fewer_neighbours(k: int) -> None:
+def test_fewer_neighbors(k: int) -> None:
     X, y = of_classes([4, 4], spread=0.01)
     queries = chosen("successes", X, y, k=k)
     figure = gallery(queries, flat, y, NAMES, side=80)
@@ -361,7 +364,7 @@ def test_no_queries_are_a_note() -> None:
 
 @pytest.mark.parametrize("format", ["png", "svg", "pdf"])
 def test_the_same_bytes_each_time(format: str) -> None:
-    one, other = (picture_bytes(gallery(HAND, flat, LABELS, NAMES, side=64), format) for _ in range(2))
+    one, other = (figure_bytes(gallery(HAND, flat, LABELS, NAMES, side=64), format) for _ in range(2))
     assert one == other
     if format == "svg":
         assert one.count(b"<image ") == 18, "each picture is one"
@@ -372,19 +375,17 @@ def test_names_are_data() -> None:
     figure = gallery(HAND, flat, LABELS, names)
     assert "<script>" in "".join(texts_of(figure))
     assert "$\\frac{1}{2}$" in texts_of(figure)
-    assert b"<script" not in picture_bytes(figure, "svg")
+    assert b"<script" not in figure_bytes(figure, "svg")
 
 
 def test_bad_input_to_the_gallery() -> None:
-    with pytest.raises(
-        ValueError, match=r"labels must be numbers \(n,\) into the 2 class names, got int64 \(7,\) from 0 to 2\."
-    ):
+    with pytest.raises(ValueError, match=r"labels must be .* 2 class names, 0 to 1, got int64 of shape \(7,\) from 0 to 2"):
         gallery(HAND, flat, LABELS, NAMES[:2])
-    with pytest.raises(ValueError, match=r"labels must be numbers \(n,\) into the 3 class names, got <U1 \(3,\)"):
+    with pytest.raises(ValueError, match=r"labels must be .* 3 class names, 0 to 2, got <U1"):
         gallery(HAND, flat, np.array(["a", "b", "c"]), NAMES)
-    with pytest.raises(ValueError, match=r"labels must be of all images, the queries have rows up to 5, got 5\. Pass as many"):
+    with pytest.raises(ValueError, match=r"labels must be of all images.* up to 5, got 5"):
         gallery(HAND, flat, LABELS[:5], NAMES)
     with pytest.raises(ValueError, match=r"side must be a whole number >= 64, got 63"):
         gallery(HAND, flat, LABELS, NAMES, side=63)
-    with pytest.raises(ValueError, match=r"thumbnails must give bytes of shape \(6, 64, 64, 3\), got uint8 \(6, 32, 32, 3\)"):
+    with pytest.raises(ValueError, match=r"bytes of shape \(6, 64, 64, 3\), got uint8 \(6, 32, 32, 3\)"):
         gallery(HAND, lambda rows, side: flat(rows, side // 2), LABELS, NAMES, side=64)

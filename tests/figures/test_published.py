@@ -1,8 +1,8 @@
 import pytest
 
 from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS
-from liftedstruct.figures.canvas import COLOURS
 from liftedstruct.figures.published import PUBLISHED, Published, published_for
+from liftedstruct.figures.style import COLORS
 
 ROWS = [row for rows in PUBLISHED.values() for row in rows]
 
@@ -37,7 +37,7 @@ def test_the_numbers(name: str, method: str, size: int, recall: dict[int, float]
 
 def test_all_are_traced_and_possible() -> None:
     for row in ROWS:
-        assert row.method in COLOURS
+        assert row.method in COLORS
         assert row.source
         assert row.trunk
         values = [row.recall[k] for k in sorted(row.recall)]

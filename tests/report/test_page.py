@@ -16,7 +16,7 @@ from liftedstruct.data import PackedImages
 from liftedstruct.embedder import Seen
 from liftedstruct.evaluation import compare, evaluate_file, scores_file
 from liftedstruct.figures import FIGURES, EvaluatedRun
-from liftedstruct.figures.canvas import drawing, new_figure
+from liftedstruct.figures.style import new_figure, styled
 from liftedstruct.report import words
 from liftedstruct.report.inline import inline_svg
 from liftedstruct.report.page import write_report
@@ -326,7 +326,7 @@ def test_an_untrained_one_is_the_measure(runs: list[Path]) -> None:
 
 
 def test_svg_takes_the_colours_of_the_page() -> None:
-    with drawing():
+    with styled():
         figure, (axes,) = new_figure(3, 2)
         axes.plot([1, 2], [3, 4], color="#7a1fa2")
     one, two = inline_svg(figure, "one"), inline_svg(figure, "two")
@@ -343,10 +343,10 @@ def test_svg_takes_the_colours_of_the_page() -> None:
 
 
 def test_dark_pages_have_lighter_colours_for_the_paper_s_methods() -> None:
-    from liftedstruct.figures.canvas import COLOURS, NEGATIVE, OTHERS, POSITIVE
+    from liftedstruct.figures.style import COLORS, NEGATIVE, OTHER_COLORS, POSITIVE
 
     css = (Path(words.__file__).parent / "page.css").read_text()
-    for colour in (*COLOURS.values(), *OTHERS, POSITIVE, NEGATIVE):
+    for colour in (*COLORS.values(), *OTHER_COLORS, POSITIVE, NEGATIVE):
         found = re.search(rf"--hue-{colour[1:]}: #([0-9a-f]{{6}})", css)
         assert found
         assert brightness(found[1]) > brightness(colour[1:])

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,12 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
-from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, PAPER, POSITIVE, drawing, new_figure
-from liftedstruct.figures.framing import DASHED, PERCENT, legend, say_so, ticks
-from liftedstruct.figures.lettering import shortened
-from liftedstruct.losses.inspection import BatchInspection
-from liftedstruct.retrieval.exact import blocks_of
-from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_count, check_finite
+from liftedstruct.figures.array_checks import as_class_indices, as_neighbors
+from liftedstruct.figures.axes import DASHED, PERCENT, figure_legend, note_empty, round_ticks
+from liftedstruct.figures.style import FAINT, INK, NEGATIVE, PAPER, POSITIVE, new_figure, styled
+from liftedstruct.figures.text import shorten
+from liftedstruct.losses import BatchInspection
+from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_count, check_finite
 
 __all__ = ["confusion_figure", "distance_histogram", "microscope_figure"]
 
@@ -24,14 +23,15 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 BINS = 60
-AT_ONCE = 1 << 22  # numbers of a block of pairs
+BLOCK = 1 << 22  # values of a block of pairs
 LONGEST = 30  # characters of a class name
 LEFT = "\u200e"  # the left comes first, also between names that are written from the right
 ARROW = f"{LEFT} → {LEFT}"
-CLOUD = 400  # images of a batch from which on its points are small
+MANY = 400  # pairs or images of a batch from which on its points are small
 
 
-def distance_histogram(embeddings: EmbeddingsLike, labels: LabelsLike, *, sample: int = 200_000, seed: int = 0) -> Figure:
+@styled()
+def distance_histogram(embeddings: Embeddings, labels: Labels, *, sample: int = 200_000, seed: int = 0) -> Figure:
     """How far apart two images of one class are, and two of different classes.
 
     Args:
@@ -51,89 +51,79 @@ def distance_histogram(embeddings: EmbeddingsLike, labels: LabelsLike, *, sample
     check_finite(X, float(np.square(points).sum()))
     same, other = (_distances(points, i, j) for i, j in _pairs(y, sample, np.random.default_rng(seed)))
     edges = np.linspace(0, np.concatenate((same, other)).max() or 1.0, BINS + 1)
-    with drawing():
-        figure, (axes,) = new_figure(6.8, 4.2)
-        for name, D, colour, ls, hatch in (
-            ("one class", same, POSITIVE, "-", None),
-            ("different classes", other, NEGATIVE, DASHED, "////"),
-        ):
-            if len(D):
-                share, median = 100 * np.histogram(D, edges)[0] / len(D), float(np.median(D))
-                axes.stairs(share, edges, fill=True, fc=to_rgba(colour, 0.15), ec=to_rgba(colour, 0.4), lw=0, hatch=hatch)
-                axes.stairs(share, edges, color=colour, ls=ls, lw=1.8, label=f"{name}: {len(D):,} pairs, median {median:.3g}")
-                axes.axvline(median, color=colour, ls=ls, lw=1.1)
-        axes.set_title(_in_words(same, other))
-        axes.set_xlabel("Euclidean distance of two images")
-        axes.set_ylabel("share of the pairs")
-        axes.yaxis.set_major_formatter(PERCENT)
-        axes.set_xlim(0, edges[-1])
-        axes.set_ylim(bottom=0)
-        legend(figure, axes.get_legend_handles_labels()[0])
+    figure, (axes,) = new_figure(6.8, 4.2)
+    for name, D, color, ls, hatch in (
+        ("one class", same, POSITIVE, "-", None),
+        ("different classes", other, NEGATIVE, DASHED, "////"),
+    ):
+        if len(D):
+            share, median = 100 * np.histogram(D, edges)[0] / len(D), float(np.median(D))
+            axes.stairs(share, edges, fill=True, fc=to_rgba(color, 0.15), ec=to_rgba(color, 0.4), lw=0, hatch=hatch)
+            axes.stairs(share, edges, color=color, ls=ls, lw=1.8, label=f"{name}: {len(D):,} pairs, median {median:.3g}")
+            axes.axvline(median, color=color, ls=ls, lw=1.1)
+    axes.set(title=_separation(same, other), xlabel="Euclidean distance of two images", ylabel="share of the pairs")
+    axes.yaxis.set_major_formatter(PERCENT)
+    axes.set(xlim=(0, edges[-1]), ylim=(0, None))
+    figure_legend(figure, axes.get_legend_handles_labels()[0])
     return figure
 
 
+@styled()
 def microscope_figure(microscope: BatchInspection) -> Figure:
     """What the lifted structured loss sees in one batch, in four panels and a line of words.
 
-    Which pairs are still trained on, whether images are rather pulled or pushed, how many negatives share the push, and who
-    pushes whom.
+    Which pairs are still trained on, whether images are rather pulled or pushed, how many negatives share the push, and which
+    image pushes which.
     """
     m = microscope
-    with drawing():
-        figure, (pairs, forces, negatives, weights) = new_figure(9.8, 8.4, rows=2, columns=2)
-        figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.1)  # inches around the panels
-        _draw_pairs(pairs, m)
-        _draw_forces(forces, m)
-        _draw_negatives(negatives, m)
-        _draw_weights(figure, weights, m)
-        figure.suptitle(
-            f"Loss {m.loss:.3g}; it would be {m.collapsed_loss:.3g} if all embeddings were one point.\n"
-            f"Mean distance {m.positive_distance:.3g} within classes, {m.negative_distance:.3g} between them; "
-            f"about {m.effective_rank:.1f} dimensions are in use.",
-            fontsize=10,
-        )
+    figure, (pairs, forces, negatives, weights) = new_figure(9.8, 8.4, rows=2, columns=2)
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.1)  # inches around the panels
+    _draw_pairs(pairs, m)
+    _draw_forces(forces, m)
+    _draw_negatives(negatives, m)
+    _draw_weights(figure, weights, m)
+    figure.suptitle(
+        f"Loss {m.loss:.3g}; it would be {m.collapsed_loss:.3g} if all embeddings were one point.\n"
+        f"Mean distance {m.positive_distance:.3g} within classes, {m.negative_distance:.3g} between them; "
+        f"about {m.effective_rank:.1f} dimensions are in use.",
+        fontsize=10,
+    )
     return figure
 
 
-def confusion_figure(
-    labels: Sequence[int] | Integers,
-    neighbours: Sequence[Sequence[int]] | Integers,
-    class_names: Sequence[str],
-    *,
-    top: int = 20,
-) -> Figure:
-    """The pairs of classes that are confused most often: an image of one has its nearest neighbour in the other.
+@styled()
+def confusion_figure(labels: Integers, neighbors: Integers, class_names: Sequence[str], *, top: int = 20) -> Figure:
+    """The pairs of classes that are confused most often: an image of one has its nearest neighbor in the other.
 
     Images that are alone in their class are left out, they cannot be right.
 
     Args:
         labels: (n,), numbers into ``class_names``.
-        neighbours: (n, k), rows of the nearest images, nearest first; the first of them counts.
+        neighbors: (n, k), rows of the nearest images, nearest first; the first of them counts.
         class_names: of all classes.
         top: how many pairs at most.
 
     """
-    y, nearest = _check_neighbours(labels, neighbours, class_names)
-    top = check_count("top", top)
+    y, top = as_class_indices(labels, class_names), check_count("top", top)
+    nearest = y[as_neighbors(neighbors, len(y))[:, 0]]
     asked = np.bincount(y)[y] > 1
-    wrong = asked & (y != y[nearest])
-    counts = Counter(zip(y[wrong].tolist(), y[nearest][wrong].tolist(), strict=True))
+    wrong = asked & (y != nearest)
+    counts = Counter(zip(y[wrong].tolist(), nearest[wrong].tolist(), strict=True))
     pairs = {max((a, b), (b, a), key=lambda pair: (counts[pair], pair[1])): counts[a, b] + counts[b, a] for a, b in counts}
     shown = sorted(pairs, key=lambda pair: (-pairs[pair], pair))[:top]
-    with drawing():
-        figure, (axes,) = new_figure(8.8, 1.7 + 0.27 * max(len(shown), 3))
-        title = (
-            f"{wrong.sum():,} of {asked.sum():,} images ({100 * wrong.sum() / max(1, asked.sum()):.1f} %) have their nearest "
-            "neighbour in another class"
-        )
-        if shown:
-            part = sum(pairs[pair] for pair in shown) / wrong.sum()
-            title += f"\n{len(shown):,} of {len(pairs):,} confused pairs of classes are shown, {100 * part:.0f} % of all cases"
-            _draw_confusions(axes, shown, counts, class_names)
-            legend(figure, axes.get_legend_handles_labels()[0])
-        else:
-            say_so(axes, "no confusions")
-        figure.suptitle(title, fontsize=10)
+    figure, (axes,) = new_figure(8.8, 1.7 + 0.27 * max(len(shown), 3))
+    title = (
+        f"{wrong.sum():,} of {asked.sum():,} images ({100 * wrong.sum() / max(1, asked.sum()):.1f} %) have their nearest "
+        "neighbour in another class"
+    )
+    if shown:
+        part = sum(pairs[pair] for pair in shown) / wrong.sum()
+        title += f"\n{len(shown):,} of {len(pairs):,} confused pairs of classes are shown, {100 * part:.0f} % of all cases"
+        _draw_confusions(axes, shown, counts, class_names)
+        figure_legend(figure, axes.get_legend_handles_labels()[0])
+    else:
+        note_empty(axes, "no confusions")
+    figure.suptitle(title, fontsize=10)
     return figure
 
 
@@ -157,14 +147,15 @@ def _pairs(y: Integers, sample: int, rng: np.random.Generator) -> list[tuple[Int
 
 
 def _distances(X: Array, i: Integers, j: Integers) -> Array:
-    D = np.empty(len(i))
-    for block in blocks_of(len(i), max(1, AT_ONCE // X.shape[1])):
+    D, step = np.empty(len(i)), max(1, BLOCK // X.shape[1])
+    for start in range(0, len(i), step):
+        block = slice(start, start + step)
         D[block] = np.linalg.norm(X[i[block]] - X[j[block]], axis=1)
     return D
 
 
-def _in_words(same: Array, other: Array) -> str:
-    """How often a pair of one class is nearer than a pair of two; ties count one half."""
+def _separation(same: Array, other: Array) -> str:
+    """How often a pair of one class is nearer than a pair of two, in words; ties count one half."""
     if not len(same):
         return "No class has two images"
     if not len(other):
@@ -180,63 +171,54 @@ def _draw_pairs(axes: Axes, m: BatchInspection) -> None:
     J = np.sort(m.J.double().cpu().numpy())[::-1]
     J = J[np.isfinite(J)]  # a pair without negatives has none
     if not len(J):
-        say_so(axes, "no positive pair with negatives")
+        note_empty(axes, "no positive pair with negatives")
         return
     place, active = np.arange(1, len(J) + 1), J > 0
-    size = 3 if len(J) > CLOUD else 5
+    size = 3 if len(J) > MANY else 5
     axes.plot(place[active], J[active], "o", ms=size, color=POSITIVE)
     axes.plot(place[~active], J[~active], "o", ms=size, color=FAINT, mfc=PAPER)
     axes.axhline(0, color=INK, lw=1)
-    axes.set_xlabel("positive pairs, largest J first")
-    axes.set_ylabel("J of the pair, before the hinge")
-    axes.xaxis.set_major_locator(ticks(6, integer=True))
+    axes.set(xlabel="positive pairs, largest J first", ylabel="J of the pair, before the hinge")
+    axes.xaxis.set_major_locator(round_ticks(6, integer=True))
 
 
 def _draw_forces(axes: Axes, m: BatchInspection) -> None:
     """Pull and push of every image."""
     pull, push = (force.double().cpu().numpy() for force in (m.pull, m.push))
-    rather = int((push > pull).sum())
-    axes.set_title(f"Forces: {rather:,} of {len(pull):,} images pushed more than pulled")
-    axes.plot(pull, push, "o", ms=3 if len(pull) > CLOUD else 5, color=INK, alpha=0.6, mew=0)
+    axes.set_title(f"Forces: {int((push > pull).sum()):,} of {len(pull):,} images pushed more than pulled")
+    axes.plot(pull, push, "o", ms=3 if len(pull) > MANY else 5, color=INK, alpha=0.6, mew=0)
     end = 1.06 * max(pull.max(), push.max()) or 1.0
     axes.plot([0, end], [0, end], color=FAINT, lw=1, ls=DASHED)
     axes.text(0.97 * end, 0.03 * end, "pulled more", ha="right", va="bottom", color=POSITIVE)
     axes.text(0.03 * end, 0.97 * end, "pushed more", ha="left", va="top", color=NEGATIVE)
-    axes.set_xlim(0, end)
-    axes.set_ylim(0, end)
-    axes.set_box_aspect(1)
-    axes.set_xlabel("pull towards its class (gradient norm)")
-    axes.set_ylabel("push from other classes (gradient norm)")
+    axes.set(xlim=(0, end), ylim=(0, end), box_aspect=1)
+    axes.set(xlabel="pull towards its class (gradient norm)", ylabel="push from other classes (gradient norm)")
 
 
 def _draw_negatives(axes: Axes, m: BatchInspection) -> None:
     """How many negatives share the push on each image."""
-    effective, there = m.effective_negatives.double().cpu().numpy(), (m.negative_weights > 0).sum(dim=1).cpu().numpy()
+    effective = -np.sort(-m.effective_negatives.double().cpu().numpy())
+    most = int((m.negative_weights > 0).sum(dim=1).max())
     axes.set_title(f"Negatives: {effective.mean():.1f} share the push on an image, on average")
     place = np.arange(1, len(effective) + 1)
-    order = np.argsort(-effective, kind="stable")
-    axes.fill_between(place, effective[order], step="mid", color=NEGATIVE, alpha=0.3, lw=0)
-    axes.step(place, effective[order], where="mid", color=NEGATIVE)
-    most = int(there.max())
+    axes.fill_between(place, effective, step="mid", color=NEGATIVE, alpha=0.3, lw=0)
+    axes.step(place, effective, where="mid", color=NEGATIVE)
     axes.axhline(most, color=INK, lw=1, ls=DASHED)
     axes.text(place[-1], most, f"all {most:,} there are ", ha="right", va="bottom")
-    axes.set_ylim(0, 1.12 * max(most, 1))
-    axes.set_xlim(0.5, len(place) + 0.5)
-    axes.set_xlabel("images, the most even push first")
-    axes.set_ylabel("effective number of negatives")
-    axes.xaxis.set_major_locator(ticks(6, integer=True))
+    axes.set(xlim=(0.5, len(place) + 0.5), ylim=(0, 1.12 * max(most, 1)))
+    axes.set(xlabel="images, the most even push first", ylabel="effective number of negatives")
+    axes.xaxis.set_major_locator(round_ticks(6, integer=True))
 
 
 def _draw_weights(figure: Figure, axes: Axes, m: BatchInspection) -> None:
-    """Who pushes whom: row i is the softmax over the negatives of image i."""
+    """Which image pushes which: row i is the softmax over the negatives of image i."""
     weights = m.negative_weights.double().cpu().numpy()
-    axes.set_title("Weights: who pushes whom (rows of the batch)")
     axes.grid(False)
     shown = axes.imshow(weights, cmap="magma_r", norm=PowerNorm(0.5, vmin=0, vmax=weights.max() or 1.0))
-    axes.set_xlabel("the negative that pushes")
-    axes.set_ylabel("the image that is pushed")
+    axes.set_title("Weights: who pushes whom (rows of the batch)")
+    axes.set(xlabel="the negative that pushes", ylabel="the image that is pushed")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(ticks(6, integer=True))
+        axis.set_major_locator(round_ticks(6, integer=True))
     bar = figure.colorbar(shown, ax=axes, shrink=0.85, label="share of the push")
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
 
@@ -248,39 +230,12 @@ def _draw_confusions(
     place = np.arange(len(shown))
     there = np.array([counts[pair] for pair in shown])
     back = np.array([counts[pair[::-1]] for pair in shown])
-    axes.barh(place, there, color=NEGATIVE, height=0.7, label="A → B: an image of A, its nearest neighbour of B")
-    look: dict[str, Any] = {"color": PAPER, "ec": NEGATIVE, "hatch": "////", "label": "the other way round"}
-    axes.barh(place, back, left=there, height=0.7, **look)
+    axes.barh(place, there, 0.7, color=NEGATIVE, label="A → B: an image of A, its nearest neighbour of B")
+    axes.barh(place, back, 0.7, there, color=PAPER, ec=NEGATIVE, hatch="////", label="the other way round")
     for at, total in enumerate((there + back).tolist()):
         axes.text(total, at, f" {total:,}", va="center", fontsize=8)
-    names = [LEFT + ARROW.join(shortened(class_names[number], LONGEST) for number in pair) for pair in shown]
+    names = [LEFT + ARROW.join(shorten(class_names[number], LONGEST) for number in pair) for pair in shown]
     axes.set_yticks(place, names, fontsize=8)
-    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set(xlim=(0, 1.08 * (there + back).max()), ylim=(len(shown) - 0.4, -0.6), xlabel="images")
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel("images")
-    axes.xaxis.set_major_locator(ticks(6, integer=True))
-    axes.set_xlim(0, 1.08 * (there + back).max())
-
-
-def _check_neighbours(labels: Any, neighbours: Any, class_names: Sequence[str]) -> tuple[Integers, Integers]:
-    """Class numbers (n,) and the nearest neighbour of each image (n,)."""
-    y, lists, C = np.asarray(labels), np.asarray(neighbours), len(class_names)
-    if y.ndim != 1 or not len(y) or y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= C:
-        raise ValueError(
-            f"labels must be numbers of the {C} class names, 0 to {C - 1}, got {_described(y)}. Pass as many names as classes."
-        )
-    if lists.ndim != 2 or len(lists) != len(y) or not lists.shape[1] or lists.dtype.kind not in "iu":
-        raise ValueError(
-            f"neighbours must have shape (n, k), a list of rows for each of the {len(y)} labels, got {_described(lists)}. "
-            "Pass the indices of nearest_neighbors."
-        )
-    if lists.min() < 0 or lists.max() >= len(y):
-        raise ValueError(
-            f"neighbours must be rows 0 to {len(y) - 1}, got {lists.min()} to {lists.max()}. Pass those of these images."
-        )
-    return y.astype(np.int64), lists[:, 0].astype(np.int64)
-
-
-def _described(array: NDArray[Any]) -> str:
-    values = f" from {array.min()} to {array.max()}" if array.size and array.dtype.kind in "iu" else ""
-    return f"{array.dtype} of shape {array.shape}{values}"
+    axes.xaxis.set_major_locator(round_ticks(6, integer=True))

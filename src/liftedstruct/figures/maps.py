@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from liftedstruct.data import Indices
-from liftedstruct.figures.canvas import PAPER
-from liftedstruct.figures.thumbnails import Pixels, Thumbnails, pictures_of
-from liftedstruct.runtime.checks import LabelsLike, as_classes, check_count
+from liftedstruct.data.image_set import Indices
+from liftedstruct.figures.style import PAPER
+from liftedstruct.figures.thumbnails import Pixels, Thumbnails, checked_thumbnails
+from liftedstruct.runtime.checks import Labels, as_classes, check_count
 from liftedstruct.runtime.progress import Bar
 
-__all__ = ["LARGEST", "class_colours", "grid_of", "thumbnail_map"]
+__all__ = ["LARGEST", "class_colors", "grid_of", "thumbnail_map"]
 
 LARGEST = 16_384  # pixels a side, as 3 bytes each 805 MB; pillow keeps 4 of each
 TILES = (24, 256)  # a tile's least and largest side, where none is asked for
@@ -28,7 +28,7 @@ def thumbnail_map(
     *,
     side: int = 4096,
     tile: int | None = None,
-    labels: LabelsLike | None = None,
+    labels: Labels | None = None,
     progress: bool = False,
 ) -> Image.Image:
     """Thumbnails at their places on a square map, as sharp as the images are.
@@ -42,7 +42,7 @@ def thumbnail_map(
         thumbnails: rows (q,) and a side to pictures (q, side, side, 3), such as ``thumbnails_of(packed.images, rows)``.
         side: of the map, in pixels, at most 16,384.
         tile: of a thumbnail, in pixels. If not given there are about as many cells as images, of 24 to 256 pixels.
-        labels: (n,), integers or strings: the thin frame of each thumbnail has the colour of its class instead of white.
+        labels: (n,), integers or strings: the thin frame of each thumbnail has the color of its class instead of white.
         progress: show how far it is.
 
     """
@@ -54,14 +54,14 @@ def thumbnail_map(
         raise ValueError(f"tile must be at most the side of the map, {side}, got {tile}. Draw smaller tiles or a larger map.")
     cells = max(1, int(side * (1 - MARGIN)) // tile)
     rows, columns, lines = grid_of(P, cells)
-    frames = None if labels is None else _frames(labels, len(P))
+    frames = _frames(labels, len(P))
     picture = Image.new("RGB", (side, side), PAPER)
     start = (side - cells * tile) // 2
     at_once = max(1, PIXELS_AT_ONCE // tile**2)
     with Bar("map", len(rows), wanted=progress) as bar:
         for begin in range(0, len(rows), at_once):
             part = slice(begin, begin + at_once)
-            tiles = _tiles(thumbnails, rows[part], tile, None if frames is None else frames[rows[part]])
+            tiles = _tiles(thumbnails, rows[part], tile, frames[rows[part]])
             for pixels, column, line in zip(tiles, columns[part].tolist(), lines[part].tolist(), strict=True):
                 picture.paste(Image.fromarray(pixels), (start + column * tile, start + line * tile))
             bar.advance(len(tiles))
@@ -91,10 +91,10 @@ def grid_of(positions: NDArray[np.floating], cells: int) -> tuple[Indices, Indic
     return rows, at[rows, 0], at[rows, 1]
 
 
-def class_colours(count: int) -> Pixels:
-    """A colour for each of so many classes, (count, 3) bytes: hues far from those before, in three lightnesses in turn."""
-    colours = [colorsys.hls_to_rgb(c * GOLDEN % 1, (0.45, 0.62, 0.3)[c % 3], (0.9, 0.8, 0.75)[c % 3]) for c in range(count)]
-    return (np.array(colours).reshape(-1, 3) * 255).round().astype(np.uint8)
+def class_colors(count: int) -> Pixels:
+    """A color for each of so many classes, (count, 3) bytes: hues far from those before, in three lightnesses in turn."""
+    colors = [colorsys.hls_to_rgb(c * GOLDEN % 1, (0.45, 0.62, 0.3)[c % 3], (0.9, 0.8, 0.75)[c % 3]) for c in range(count)]
+    return (np.array(colors).reshape(-1, 3) * 255).round().astype(np.uint8)
 
 
 def _checked(positions: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -112,20 +112,19 @@ def _tile(side: int, n: int) -> int:
     return min(side, max(TILES[0], min(TILES[1], int(side / math.sqrt(n)))))
 
 
-def _frames(labels: LabelsLike, n: int) -> Pixels:
-    """The colour of each image's class, (n, 3)."""
+def _frames(labels: Labels | None, n: int) -> Pixels:
+    """The color of each image's class, (n, 3), or white."""
+    if labels is None:
+        return np.full((n, 3), 255, np.uint8)
     y, distinct = as_classes(labels)
     if y.shape != (n,):
         raise ValueError(f"labels must have shape (n,), one per position: got {y.shape} for {n}. Pass as many as positions.")
-    return class_colours(len(distinct))[y]
+    return class_colors(len(distinct))[y]
 
 
-def _tiles(thumbnails: Thumbnails, rows: Indices, tile: int, frames: Pixels | None) -> Pixels:
-    """Thumbnails inside their frames, which are white if they have no colours."""
+def _tiles(thumbnails: Thumbnails, rows: Indices, tile: int, frames: Pixels) -> Pixels:
+    """Thumbnails inside their frames."""
     line = max(1, tile // 32)
-    inner = tile - 2 * line
-    tiles = np.full((len(rows), tile, tile, 3), 255, np.uint8)
-    if frames is not None:
-        tiles[:] = frames[:, None, None]
-    tiles[:, line:-line, line:-line] = pictures_of(thumbnails, rows, inner)
+    tiles = np.tile(frames[:, None, None], (1, tile, tile, 1))
+    tiles[:, line:-line, line:-line] = checked_thumbnails(thumbnails, rows, tile - 2 * line)
     return tiles

@@ -14,7 +14,7 @@ __all__ = ["PUBLISHED", "Published", "published_for", "published_like"]
 
 @dataclass(frozen=True)
 class Published:
-    """Recall@K of one method on one data set, as somebody else reports it."""
+    """Recall@K of one method on one dataset, as somebody else reports it."""
 
     method: str  # a name of ours, such as "lifted_struct"
     size: int  # of the embedding
@@ -31,7 +31,7 @@ def _rows(size: int, trunk: str, source: str, ks: tuple[int, ...], **percents: t
 
 
 LATER = (64, "Inception-BN", "Song et al., CVPR 2017")  # the first author's own later run
-PUBLISHED: dict[str, tuple[Published, ...]] = {  # by the name of the data set
+PUBLISHED: dict[str, tuple[Published, ...]] = {  # by the name of the dataset
     CUB.name: (
         *_rows(
             *(512, "GoogLeNet", "Rolínek et al., CVPR 2020"),
@@ -62,7 +62,7 @@ def published_like(published: Sequence[Published], method: str, size: int) -> tu
 
 
 def published_for(name: str) -> tuple[Published, ...]:
-    """What is published for a data set, by the name that :class:`liftedstruct.PackedImages` has for it; often nothing.
+    """What is published for a dataset, by the name that :class:`liftedstruct.PackedImages` has for it; often nothing.
 
     >>> [row.method for row in published_for("CARS196")], published_for("folder")
     (['lifted_struct'], ())

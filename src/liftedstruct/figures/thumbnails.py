@@ -9,7 +9,7 @@ from PIL import Image
 from liftedstruct.data import Indices
 from liftedstruct.runtime.checks import check_count
 
-__all__ = ["Pixels", "Thumbnails", "pictures_of", "placeholders", "thumbnails_of"]
+__all__ = ["Pixels", "Thumbnails", "checked_thumbnails", "placeholders", "thumbnails_of"]
 
 Pixels = NDArray[np.uint8]
 Thumbnails = Callable[[Indices, int], Pixels]  # rows (q,) and a side -> (q, side, side, 3)
@@ -17,7 +17,7 @@ Thumbnails = Callable[[Indices, int], Pixels]  # rows (q,) and a side -> (q, sid
 SMALLER = Image.Resampling.HAMMING  # about as sharp as bicubic, and no ringing along the edges of products on white
 LARGER = Image.Resampling.BICUBIC
 GAP = 3.0  # a photograph of many times the side is first averaged over whole blocks of pixels, down to three times the side
-GROUND, MARK = 224, 176  # greys of a placeholder
+GROUND, MARK = 224, 176  # grays of a placeholder
 
 
 def thumbnails_of(images: Pixels, rows: Sequence[int] | Indices | None = None) -> Thumbnails:
@@ -47,7 +47,7 @@ def thumbnails_of(images: Pixels, rows: Sequence[int] | Indices | None = None) -
     return thumbnails
 
 
-def pictures_of(thumbnails: Thumbnails, rows: Indices, side: int) -> Pixels:
+def checked_thumbnails(thumbnails: Thumbnails, rows: Indices, side: int) -> Pixels:
     """The thumbnails of these rows, (q, side, side, 3), from a function that may be anyone's."""
     pictures = thumbnails(rows, side)
     if pictures.shape != (len(rows), side, side, 3) or pictures.dtype != np.uint8:
@@ -57,22 +57,20 @@ def pictures_of(thumbnails: Thumbnails, rows: Indices, side: int) -> Pixels:
 
 
 def placeholders(rows: Indices, side: int) -> Pixels:
-    """Grey pictures with a cross, (q, side, side, 3), to stand where the images are gone."""
+    """Gray pictures with a cross, (q, side, side, 3), to stand where the images are gone."""
     y, x = np.indices((check_count("side", side), side))
     line = max(1, side // 32)
     near = np.minimum(abs(y - x), abs(y + x - side + 1)) < line
     inside = np.minimum(np.minimum(y, x), side - 1 - np.maximum(y, x)) >= side // 4
-    grey = np.where(near & inside, MARK, GROUND).astype(np.uint8)
-    return np.ascontiguousarray(np.broadcast_to(grey[None, :, :, None], (len(rows), side, side, 3)))
+    gray = np.where(near & inside, MARK, GROUND).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(gray[None, :, :, None], (len(rows), side, side, 3)))
 
 
 def _resized(pixels: Pixels, side: int) -> Pixels:
     if len(pixels) == side:
         return pixels
     image = Image.fromarray(np.ascontiguousarray(pixels))
-    if len(pixels) < side:
-        return np.asarray(image.resize((side, side), LARGER))
-    return np.asarray(image.resize((side, side), SMALLER, reducing_gap=GAP))
+    return np.asarray(image.resize((side, side), SMALLER if len(pixels) > side else LARGER, reducing_gap=GAP))
 
 
 def _checked(rows: Sequence[int] | Indices, n: int) -> Indices:

@@ -11,8 +11,8 @@ from liftedstruct.embedder import Embedder
 from liftedstruct.embeddings import EMBEDDINGS, SHA, Embeddings, embed
 from liftedstruct.evaluation import evaluate_file, scores_file
 from liftedstruct.figures import EvaluatedRun
-from liftedstruct.figures.curves import NAMES
 from liftedstruct.figures.published import Published
+from liftedstruct.figures.style import METHOD_NAMES
 from liftedstruct.recipes.prepared import read_kept
 from liftedstruct.recipes.steps import Steps
 from liftedstruct.recipes.summary import COLUMNS, summary
@@ -115,7 +115,7 @@ def run_plan(
 def describe_run(config: TrainConfig) -> str:
     """What to call a training."""
     seed = f", seed {config.seed}" if config.seed else ""
-    return f"{NAMES.get(config.loss.name, config.loss.name)}, {config.dim} dimensions{seed}, {config.steps:,} steps"
+    return f"{METHOD_NAMES.get(config.loss.name, config.loss.name)}, {config.dim} dimensions{seed}, {config.steps:,} steps"
 
 
 def _measure_untrained(config: TrainConfig, packed: PackedImages, folder: Path) -> Path:

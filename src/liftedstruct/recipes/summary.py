@@ -6,8 +6,8 @@ import numpy as np
 
 from liftedstruct.evaluation import compare
 from liftedstruct.figures import EvaluatedRun
-from liftedstruct.figures.curves import NAMES
 from liftedstruct.figures.published import Published, published_like
+from liftedstruct.figures.style import METHOD_NAMES
 from liftedstruct.report import words
 
 __all__ = ["COLUMNS", "summary"]
@@ -43,7 +43,7 @@ def _table(runs: Sequence[EvaluatedRun], published: Sequence[Published] | None) 
         groups.setdefault((run.method, run.size), []).append(run)
     rows = [["", "numbers", *COLUMNS.values(), *(["published Recall@1"] if published is not None else [])]]
     for (method, size), group in groups.items():
-        cells = [NAMES.get(method, method), f"{size:,}"]
+        cells = [METHOD_NAMES.get(method, method), f"{size:,}"]
         cells += [_mean([run.scores.measures[measure].value for run in group]) for measure in COLUMNS]
         if published is not None:
             cells.append(_published(method, size, published))

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from liftedstruct.data import Indices
-from liftedstruct.figures.canvas import INK, PAPER, Picture, picture_bytes
+from liftedstruct.figures.style import INK, PAPER, AnyFigure, figure_bytes
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails
 
 __all__ = ["breakable", "css_color", "image_urls", "inline_svg", "resource", "webp"]
@@ -39,12 +39,12 @@ def css_color(color: str) -> str:
     return f"var(--hue-{color[1:]}, {color})"
 
 
-def inline_svg(figure: Picture, prefix: str) -> str:
+def inline_svg(figure: AnyFigure, prefix: str) -> str:
     """A figure as an ``<svg>`` of a page: ink and ground are the page's.
 
     Two figures may use the same ids, so each id that is referred to gets a prefix; the others are dropped.
     """
-    text = picture_bytes(figure, "svg").decode("utf-8")
+    text = figure_bytes(figure, "svg").decode("utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = _prefix_ids(text, prefix)

@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 
 from liftedstruct.evaluation import compare
-from liftedstruct.figures import FIGURES, EvaluatedRun
-from liftedstruct.figures.canvas import COLOURS, colour_of
-from liftedstruct.figures.curves import NAMES
-from liftedstruct.figures.galleries import MARKS, choose_queries
-from liftedstruct.figures.published import published_like
+from liftedstruct.figures import FIGURES, MARKS, EvaluatedRun, choose_queries, published_like
+from liftedstruct.figures.style import COLORS, METHOD_NAMES, method_color
 from liftedstruct.report import words
 from liftedstruct.report.inline import breakable, css_color, image_urls, inline_svg, resource
 from liftedstruct.report.interactive_map import NoRoomError, View, map_html
@@ -139,7 +136,7 @@ def _content(runs: Sequence[EvaluatedRun], title: str | None, progress: bool) ->
         "runs": runs,
         "run": run,
         "display_name": words.display_name,
-        "names": NAMES,
+        "names": METHOD_NAMES,
         "hue": _hues(runs).__getitem__,
         "side": SIDE,
         "marks": {mark: meaning for mark, (_, _, meaning) in MARKS.items()},
@@ -164,17 +161,14 @@ def _measures(runs: Sequence[EvaluatedRun]) -> list[str]:
 
 def _hues(runs: Sequence[EvaluatedRun]) -> dict[EvaluatedRun, str]:
     """The color of each run, the same as in the figures that show it by its name."""
-    others = [run for run in runs if run.name not in COLOURS]
-    return {run: css_color(colour_of(run.name, others.index(run) if run in others else 0)) for run in runs}
+    others = [run for run in runs if run.name not in COLORS]
+    return {run: css_color(method_color(run.name, others.index(run) if run in others else 0)) for run in runs}
 
 
 def _gallery(kind: str, run: EvaluatedRun) -> Gallery:
     distances, neighbors = run.nearest
     queries = choose_queries(kind, run.labels, neighbors, distances, count=QUERIES, embeddings=run.embeddings)
-    assert queries.nearest_right is not None
-    assert queries.right_distances is not None
-    assert queries.right_ranks is not None
-    shown = np.concatenate((queries.rows, queries.neighbours.reshape(-1), queries.nearest_right))
+    shown = np.concatenate((queries.rows, queries.neighbors.reshape(-1), queries.nearest_right))
     urls = image_urls(run.thumbnails, shown, SIDE)
 
     def image(row: int, mark: str, distance: float | None = None, rank: int | None = None) -> GalleryImage:
@@ -182,7 +176,7 @@ def _gallery(kind: str, run: EvaluatedRun) -> Gallery:
 
     rows = []
     for q, query in enumerate(queries.rows.tolist()):
-        lists = zip(queries.neighbours[q].tolist(), queries.marks[q].tolist(), queries.distances[q].tolist(), strict=True)
+        lists = zip(queries.neighbors[q].tolist(), queries.marks[q].tolist(), queries.distances[q].tolist(), strict=True)
         near = [image(row, mark, distance, k) for k, (row, mark, distance) in enumerate(lists, start=1)]
         mate, rank = int(queries.nearest_right[q]), int(queries.right_ranks[q])
         last = image(mate, "right", float(queries.right_distances[q]), rank) if rank > len(near) else None

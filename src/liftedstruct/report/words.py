@@ -13,8 +13,7 @@ from liftedstruct import __version__
 from liftedstruct.embedder import Seen
 from liftedstruct.evaluation import READINGS, Comparison, Difference, count_readings
 from liftedstruct.figures import EvaluatedRun
-from liftedstruct.figures.canvas import COLOURS
-from liftedstruct.figures.curves import NAMES
+from liftedstruct.figures.style import COLORS, METHOD_NAMES
 
 __all__ = [
     "SIGNIFICANCE",
@@ -37,7 +36,7 @@ SIGNIFICANCE = 0.05  # a difference with a smaller p is called one
 
 def display_name(run: EvaluatedRun) -> str:
     """What to call a run in a sentence; a very long name loses its end."""
-    name = run.name.replace(run.method, NAMES.get(run.method, run.method), 1)
+    name = run.name.replace(run.method, METHOD_NAMES.get(run.method, run.method), 1)
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
@@ -70,7 +69,7 @@ def headline(run: EvaluatedRun, other: EvaluatedRun | None, comparison: Comparis
     classes = f"{len(np.unique(run.labels[asked])):,}"
     of = f"of {classes} classes{_seen(run.seen)}"
     name = display_name(run)
-    name = name[:1].upper() + name[1:] if run.method in COLOURS else name
+    name = name[:1].upper() + name[1:] if run.method in COLORS else name
     found = f"{name} finds the right class first for {percent(scores.recall[1].value)} of {asked.sum():,} images {of}"
     if other is None or comparison is None:
         return f"{found}."

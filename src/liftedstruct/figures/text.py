@@ -7,20 +7,20 @@ from functools import cache
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.textpath import text_to_path
 
-from liftedstruct.figures.canvas import LOOK
+from liftedstruct.figures.style import RC_PARAMS
 
-__all__ = ["fitted", "printable", "shortened"]
+__all__ = ["fit_text", "printable", "shorten"]
 
 BREAKS = " _-/"  # a line may end after one of these
-MISSING, DOTS = "□", "…"  # what stands for a character that the font does not have, and for what is left out
-INVISIBLE = {"Cc", "Cf", "Me", "Mn"}  # Unicode's controls, direction marks, and accents that stack up without end
+MISSING, DOTS = "□", "…"  # for a character that the font does not have, and for what is left out
+INVISIBLE = {"Cc", "Cf", "Me", "Mn"}  # Unicode's controls, direction marks, and combining accents that could pile up
 
 
 def printable(text: str) -> str:
-    r"""The text on one line, in characters that the font of the figures has; each other one becomes a small box.
+    r"""The text on one line, in characters that the font of the figures has; any other becomes a small box.
 
-    What is not seen, turns the text around or stacks up without end is left out. Right-to-left text stays as it is:
-    matplotlib puts it in order.
+    Invisible and combining characters and direction marks are left out. Right-to-left text stays as it is: matplotlib puts it
+    in order.
 
     >>> printable("two\nlines, 中文 and $x$")
     'two lines, □□ and $x$'
@@ -30,34 +30,34 @@ def printable(text: str) -> str:
     return " ".join("".join(each if ord(each) in _characters() else MISSING for each in seen).split())
 
 
-def shortened(text: str, most: int = 40) -> str:
+def shorten(text: str, most: int = 40) -> str:
     """The text, made printable, of at most so many characters; a longer one loses its middle.
 
-    >>> shortened("a rather long name of a species", most=15)
+    >>> shorten("a rather long name of a species", most=15)
     'a rathe…species'
     """
     line, tail = printable(text), (most - 1) // 2
     return line if len(line) <= most else line[: most - 1 - tail] + DOTS + line[len(line) - tail :]
 
 
-def fitted(text: str, width: float, size: float, lines: int = 1) -> str:
-    """The text, made printable, in at most so many lines of so many points; what is too long ends with three dots.
+def fit_text(text: str, width: float, size: float, lines: int = 1) -> str:
+    """The text, made printable, in at most so many lines of this width; what is too long ends with three dots.
 
     Args:
         text: a name, or a sentence.
         width: of a line, in points.
-        size: of the letters, in points.
+        size: of the font, in points.
         lines: how many there may be.
 
-    >>> print(fitted("Black_footed_Albatross", 60, 7, lines=2))
+    >>> print(fit_text("Black_footed_Albatross", 60, 7, lines=2))
     Black_footed_
     Albatross
-    >>> print(fitted("Black_footed_Albatross", 60, 7))
+    >>> print(fit_text("Black_footed_Albatross", 60, 7))
     Black_footed…
     """
     done: list[str] = []
     rest = printable(text)
-    font = FontProperties(family=LOOK["font.family"], size=size)
+    font = FontProperties(family=RC_PARAMS["font.family"], size=size)
 
     def fits(ending: str) -> int:
         """How many of the characters that are left have room, at least one."""
@@ -79,7 +79,7 @@ def fitted(text: str, width: float, size: float, lines: int = 1) -> str:
 @cache
 def _characters() -> frozenset[int]:
     """Those that the font has, plain and bold."""
-    fonts = (FontProperties(family=LOOK["font.family"], weight=weight) for weight in ("normal", "bold"))
+    fonts = (FontProperties(family=RC_PARAMS["font.family"], weight=weight) for weight in ("normal", "bold"))
     plain, bold = (frozenset(get_font(findfont(font)).get_charmap()) for font in fonts)
     return plain & bold
 

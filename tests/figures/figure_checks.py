@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from numpy.typing import NDArray
 
-from liftedstruct.figures.canvas import drawing, picture_bytes
+from liftedstruct.figures.style import figure_bytes, styled
 
 HOSTILE = [
     "$x_1^{2$ \\frac",
@@ -29,14 +29,14 @@ def check_drawable(draw: Callable[[], Figure]) -> None:
     """It becomes a file of each kind, the same bytes each time; pytest makes a warning of a missing glyph an error."""
     first, again = draw(), draw()
     for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
-        content = picture_bytes(first, kind, dpi=60)
+        content = figure_bytes(first, kind, dpi=60)
         assert content.startswith(start)
-        assert content == picture_bytes(again, kind, dpi=60)
+        assert content == figure_bytes(again, kind, dpi=60)
 
 
 def check_tidy(figure: Figure) -> None:
     """All that is written is inside the figure, and no legend below the axes touches them."""
-    with drawing():
+    with styled():
         figure.draw_without_rendering()
         whole, hidden = figure.bbox.padded(2), _out_of_sight(figure)
         for text in figure.findobj(Text):
@@ -53,8 +53,8 @@ def check_tidy(figure: Figure) -> None:
                 assert tight is None or not box.padded(-2).overlaps(tight), "the legend covers the axes"
 
 
-def lines_of(axes: Axes, colour: str) -> list[Line2D]:
-    return [line for line in axes.lines if to_hex(line.get_color()) == colour]
+def lines_of(axes: Axes, color: str) -> list[Line2D]:
+    return [line for line in axes.lines if to_hex(line.get_color()) == color]
 
 
 def x_of(line: Line2D) -> list[float]:
@@ -65,13 +65,13 @@ def y_of(line: Line2D) -> NDArray[np.float64]:
     return np.asarray(line.get_ydata(), dtype=np.float64)
 
 
-def intervals_of(axes: Axes, colour: str) -> list[tuple[float, float, float]]:
-    """(x, low, high) of the bars of that colour."""
+def intervals_of(axes: Axes, color: str) -> list[tuple[float, float, float]]:
+    """(x, low, high) of the bars of that color."""
     found = [each for each in axes.collections if isinstance(each, LineCollection)]
     return [
         (segment[0, 0], segment[0, 1], segment[1, 1])
         for each in found
-        if to_hex(np.asarray(each.get_color())[0]) == colour
+        if to_hex(np.asarray(each.get_color())[0]) == color
         for segment in each.get_segments()
     ]
 

@@ -7,9 +7,9 @@ from matplotlib.font_manager import FontProperties, findfont
 from matplotlib.ft2font import FT2Font
 from matplotlib.textpath import TextPath
 
-from figures.looking import HOSTILE
-from liftedstruct.figures.canvas import drawing, new_figure, picture_bytes
-from liftedstruct.figures.lettering import fitted, printable, shortened
+from figures.figure_checks import HOSTILE
+from liftedstruct.figures.style import figure_bytes, new_figure, styled
+from liftedstruct.figures.text import fit_text, printable, shorten
 
 
 @pytest.mark.parametrize(
@@ -31,31 +31,31 @@ from liftedstruct.figures.lettering import fitted, printable, shortened
         ("a" * 30 + "b" * 30, "a" * 20 + "…" + "b" * 19),
     ],
 )
-def test_shortened(text: str, plain: str) -> None:
-    assert shortened(text) == plain
+def test_shorten(text: str, plain: str) -> None:
+    assert shorten(text) == plain
 
 
 @given(st.text(st.characters(), max_size=120), st.integers(1, 60))
 def test_shortened_is_one_short_line_that_the_font_has(text: str, most: int) -> None:
-    plain = shortened(text, most)
+    plain = shorten(text, most)
     assert len(plain) <= most
     assert plain == plain.strip()
     for weight in ("normal", "bold"):
         font = FT2Font(findfont(FontProperties(family="DejaVu Sans", weight=weight)))
         assert all(font.get_char_index(ord(each)) for each in plain)
     assert not any(unicodedata.category(each) in ("Cc", "Cf") for each in plain)
-    assert shortened(plain, most) == plain
+    assert shorten(plain, most) == plain
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
 def test_any_text_is_drawn_without_a_warning(kind: str) -> None:
     every = [chr(code) for code in range(0x20, 0x20000, 37)]
     texts = [*HOSTILE, *("".join(every[at : at + 40]) for at in range(0, len(every), 40))]
-    with drawing():
+    with styled():
         figure, (axes,) = new_figure(4, 4)
         for number, text in enumerate(texts):
-            axes.text(0, number / len(texts), shortened(text), weight="bold" if number % 2 else "normal")
-    assert picture_bytes(figure, kind, dpi=50)
+            axes.text(0, number / len(texts), shorten(text), weight="bold" if number % 2 else "normal")
+    assert figure_bytes(figure, kind, dpi=50)
 
 
 def drawn_width(text: str, size: float) -> float:
@@ -73,7 +73,7 @@ def test_printable() -> None:
 @given(st.text(max_size=60), st.integers(1, 4), st.sampled_from([5.0, 6.5, 9.0]))
 @settings(deadline=None, max_examples=60)
 def test_never_wider_nor_more_lines_than_asked(text: str, lines: int, size: float) -> None:
-    result = fitted(text, 80, size, lines).split("\n")
+    result = fit_text(text, 80, size, lines).split("\n")
     assert len(result) <= lines
     for line in result:
         assert line == line.strip()
@@ -82,15 +82,15 @@ def test_never_wider_nor_more_lines_than_asked(text: str, lines: int, size: floa
 
 @pytest.mark.parametrize("name", ["short", "101.White_Pelican", "many words in a rather long name of a product"])
 def test_nothing_is_lost_where_there_is_room(name: str) -> None:
-    result = fitted(name, 60, 7, lines=9)
+    result = fit_text(name, 60, 7, lines=9)
     assert result.replace("\n", " ").replace("_ ", "_") == name
     assert "…" not in result
 
 
 def test_lines_end_between_words_where_they_can() -> None:
-    assert fitted("Black_footed_Albatross", 60, 7, lines=2) == "Black_footed_\nAlbatross"
-    assert fitted("one two", 1000, 7, lines=2) == "one two"
-    long = fitted("a" * 300, 60, 7, lines=2)
+    assert fit_text("Black_footed_Albatross", 60, 7, lines=2) == "Black_footed_\nAlbatross"
+    assert fit_text("one two", 1000, 7, lines=2) == "one two"
+    long = fit_text("a" * 300, 60, 7, lines=2)
     assert long.count("\n") == 1
     assert long.endswith("a…")
     assert set(long) == {"a", "\n", "…"}

@@ -1,17 +1,17 @@
-"""The figures by name, each a function of what it shows: nothing, one run, or several; its other arguments are its options."""
+"""The figures by name, each a function of nothing, one run, or several; its keyword arguments are its options."""
 
 from collections.abc import Callable, Sequence
 
 from matplotlib.figure import Figure
 from PIL import Image
 
-from liftedstruct.figures import ideas
-from liftedstruct.figures.canvas import Picture
 from liftedstruct.figures.curves import recall_curves, score_figure, training_curves
 from liftedstruct.figures.distributions import confusion_figure, distance_histogram, microscope_figure
 from liftedstruct.figures.evaluated_run import EvaluatedRun
 from liftedstruct.figures.galleries import choose_queries, gallery
+from liftedstruct.figures.illustrations import batch_graph, failure_modes, mining, network_layouts
 from liftedstruct.figures.maps import thumbnail_map
+from liftedstruct.figures.style import AnyFigure
 
 __all__ = ["FIGURES"]
 
@@ -23,7 +23,7 @@ def scores(runs: Sequence[EvaluatedRun]) -> Figure:
         sizes = by_method.setdefault(run.method, {})
         if run.size in sizes:
             raise ValueError(
-                f"runs must differ in method or size, got two of {run.method} with {run.size} numbers. Leave one out."
+                f"runs must differ in method or size, got two of {run.method} with {run.size} dimensions. Drop one."
             )
         sizes[run.size] = run
     found = {method: {size: run.scores for size, run in sorted(sizes.items())} for method, sizes in by_method.items()}
@@ -44,17 +44,17 @@ def training(runs: Sequence[EvaluatedRun]) -> Figure:
 
 
 def successes(run: EvaluatedRun, *, count: int = 8, seed: int = 0) -> Figure:
-    """Queries whose nearest neighbours are all of their class."""
+    """Queries whose nearest neighbors are all of their class."""
     return _gallery("successes", run, count, seed)
 
 
 def failures(run: EvaluatedRun, *, count: int = 8, seed: int = 0) -> Figure:
-    """Queries whose nearest neighbour is of another class."""
+    """Queries whose nearest neighbor is of another class."""
     return _gallery("failures", run, count, seed)
 
 
 def instructive(run: EvaluatedRun, *, count: int = 8) -> Figure:
-    """The failures that teach most: far nearer to a wrong class than to their own."""
+    """The most instructive failures: far nearer to a wrong class than to their own."""
     return _gallery("instructive", run, count)
 
 
@@ -78,33 +78,13 @@ def confusions(run: EvaluatedRun, *, count: int = 20) -> Figure:
     return confusion_figure(run.labels, run.nearest[1], run.class_names, top=count)
 
 
-def batch_graph() -> Figure:
-    """A batch as a graph, and the edges that each of the three losses uses."""
-    return ideas.batch_graph()
-
-
-def networks() -> Figure:
-    """What goes through the network for each of the three losses."""
-    return ideas.network_layouts()
-
-
-def mining() -> Figure:
-    """The negatives that the two images of a positive pair find difficult."""
-    return ideas.mining()
-
-
-def failure_modes() -> Figure:
-    """Points of the plane on which contrastive and triplet losses go wrong, with the negative gradients as arrows."""
-    return ideas.failure_modes()
-
-
 def _gallery(kind: str, run: EvaluatedRun, count: int, seed: int = 0) -> Figure:
-    distances, neighbours = run.nearest
-    queries = choose_queries(kind, run.labels, neighbours, distances, count=count, seed=seed, embeddings=run.embeddings)
+    distances, neighbors = run.nearest
+    queries = choose_queries(kind, run.labels, neighbors, distances, embeddings=run.embeddings, count=count, seed=seed)
     return gallery(queries, run.thumbnails, run.labels, run.class_names)
 
 
-FIGURES: dict[str, Callable[..., Picture]] = {
+FIGURES: dict[str, Callable[..., AnyFigure]] = {
     "batch-graph": batch_graph,
     "confusions": confusions,
     "failure-modes": failure_modes,
@@ -114,7 +94,7 @@ FIGURES: dict[str, Callable[..., Picture]] = {
     "map": map_of_images,
     "microscope": microscope,
     "mining": mining,
-    "networks": networks,
+    "networks": network_layouts,
     "recall": recall,
     "scores": scores,
     "successes": successes,

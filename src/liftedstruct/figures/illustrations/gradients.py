@@ -1,0 +1,68 @@
+r"""Gradients of a loss with respect to its points and to the distances between them.
+
+A loss of distances has :math:`\partial J / \partial x_i = \sum_j \partial J / \partial D_{ij} \cdot u_{ij}` with
+:math:`u_{ij} = (x_i - x_j) / D_{ij}`. Where the directions :math:`u_{ij}` are linearly independent, the gradient that autograd
+gives for the points determines :math:`\partial J / \partial D_{ij}`, and thus which distances the loss uses.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+__all__ = ["Loss", "distance_gradients", "negative_gradient", "pair_gradients"]
+
+Loss = Callable[[Tensor, Tensor, float], Tensor]
+
+ROUNDING = 1e-9  # of the largest gradient; smaller ones are 0
+
+
+def negative_gradient(loss: Loss, X: Tensor, y: Tensor, margin: float) -> Tensor:
+    """-∂J/∂X, the direction in which the loss moves each point.                                              (m, d)"""
+    X = X.detach().clone().requires_grad_()
+    (dX,) = torch.autograd.grad(loss(X, y, margin), X)
+    return -dX
+
+
+def distance_gradients(loss: Loss, X: Tensor, y: Tensor, margin: float) -> Tensor:
+    """∂J/∂D of every pair, (m, m), symmetric; exactly 0 where the loss does not use the distance.
+
+    The points must be in general position (m points that span m - 1 dimensions), so that no distance depends on the others.
+
+    >>> from liftedstruct import contrastive_loss
+    >>> X = torch.eye(4, dtype=torch.float64)  # all at distance √2
+    >>> G = distance_gradients(contrastive_loss, X, torch.tensor([0, 0, 1, 2]), 1.0)
+    >>> G[0].round(decimals=12).tolist()  # 2 √2 / m; the others are no pairs
+    [0.0, 0.707106781187, 0.0, 0.0]
+
+    """
+    dX, G = -negative_gradient(loss, X, y, margin), X.new_zeros(len(X), len(X))
+    for i in range(len(X)):
+        others = [j for j in range(len(X)) if j != i]
+        G[i, others] = _components(X[i] - X[others], dX[i])
+    return _without_rounding((G + G.T) / 2)
+
+
+def pair_gradients(loss: Loss, X: Tensor, pair: tuple[int, int], negatives: list[int], margin: float) -> tuple[float, Tensor]:
+    r"""J_ij of one positive pair, and ∂(J_ij² / 2)/∂D from either image to each negative, (2, len(negatives)).
+
+    The loss gets the pair and these negatives, each negative of a class of its own, so that the pair is the only positive one
+    and the mean over pairs is this pair's :math:`J_{ij}^2 / 2`. A negative that is not on the line through the pair has two
+    independent directions, one for each image, so its gradient gives both.
+    """
+    X = X[[*pair, *negatives]]
+    y = torch.tensor([0, 0, *range(1, len(negatives) + 1)])
+    dX = -negative_gradient(loss, X, y, margin)
+    gradients = torch.stack([_components(X[k] - X[:2], dX[k]) for k in range(2, len(X))], dim=1)
+    return (2 * loss(X, y, margin).item()) ** 0.5, _without_rounding(gradients)
+
+
+def _components(differences: Tensor, gradient: Tensor) -> Tensor:
+    """The coefficients, (n,), of the gradient, (d,), along the directions of the differences, (n, d)."""
+    U = differences / differences.norm(dim=1, keepdim=True)  #                                        (n, d)
+    coefficients: Tensor = torch.linalg.lstsq(U.T, gradient[:, None]).solution[:, 0]
+    return coefficients
+
+
+def _without_rounding(gradients: Tensor) -> Tensor:
+    return torch.where(gradients.abs() > ROUNDING * gradients.abs().max(), gradients, 0.0)
