@@ -60,26 +60,26 @@ def list_registry(what: Literal["batches", "data", "figures", "fits", "losses", 
 
 def products(
     out: Path,
-    classes: int = 1000,
-    images: int | None = None,
+    n_classes: int = 1000,
+    images_per_class: int | None = None,
     size: int = 128,
     seed: int = 0,
     format: Literal["png", "jpg", "webp"] = "png",
 ) -> None:
-    """Render the embedded data set, product pictures of our own making, into a folder of class folders.
+    """Render the embedded dataset, synthetic product images, into a folder of class folders.
 
     Args:
-        out: folder to write to, made if absent; a second run goes on where the first stopped.
-        classes: number of products, each a class of its own.
-        images: pictures of each; without it about 5.3, as in Stanford Online Products.
-        size: side of a picture in pixels.
+        out: folder to write to, created if absent; a second run resumes where the first stopped.
+        n_classes: number of products, each a class of its own.
+        images_per_class: default: 2 to 12, 5.3 on average, as in Stanford Online Products.
+        size: side of an image in pixels.
         seed: another seed makes other products.
         format: of the files.
     """
     from liftedstruct.data.products import write_products
 
-    image_set = write_products(out, classes=classes, images=images, size=size, seed=seed, format=format)
-    print(f"{len(image_set):,} pictures of {classes:,} products in {out}")
+    image_set = write_products(out, n_classes=n_classes, images_per_class=images_per_class, size=size, seed=seed, format=format)
+    print(f"{len(image_set):,} images of {n_classes:,} products in {out}")
 
 
 def prepare_data(
@@ -267,7 +267,7 @@ COMMANDS: dict[str, Command] = {
     "fit": Command(fit_command, "liftedstruct fit photos/ --out fitted/", ("data",)),
     "list": Command(list_registry, "liftedstruct list losses", ("what",)),
     "prepare": Command(prepare_data, "liftedstruct prepare photos/ --out prepared/ --fit letterbox", ("data",)),
-    "products": Command(products, "liftedstruct products --out photos/ --classes 20 --images 4"),
+    "products": Command(products, "liftedstruct products --out photos/ --n-classes 20 --images-per-class 4"),
     "report": Command(report_command, "liftedstruct report run/ pool5.npz --out report.html", ("runs",)),
     "reproduce": Command(
         reproduce_command, "liftedstruct reproduce cub --data CUB_200_2011.tgz --preset quick --sizes 64,512", ("name",)

@@ -168,7 +168,8 @@ def nearest(points: Singles, product: Product, wide: int, sieve: bool, far: floa
 @inlined
 def blend(rows: Singles, i: int, j: int, k: int, a: float, b: float, c: float, column: int) -> float:
     """The mean of three rows in a column, weighted by a, b and c."""
-    return a * rows[i, column] + b * rows[j, column] + c * rows[k, column]
+    mean: float = a * rows[i, column] + b * rows[j, column] + c * rows[k, column]
+    return mean
 
 
 @inlined
@@ -282,11 +283,13 @@ def background(
                 high = contact[i + 1, j] * (1 - b) + contact[i + 1, j + 1] * b
                 open_sky = 1 - min(0.85, 1.1 * (low * (1 - a) + high * a))
         dim = 1 - room.shadow * (1 - (0.42 + 0.58 * direct) * open_sky)
+    c = room.colors
     for n in range(3):
-        c = room.colors[:, n]
-        light[n] = (1 - wall_share) * (c[0] + k * (c[1] - c[0])) + wall_share * (c[2] + w * (c[3] - c[2]))
+        floor, wall = c[0, n] + k * (c[1, n] - c[0, n]), c[2, n] + w * (c[3, n] - c[2, n])
+        light[n] = (1 - wall_share) * floor + wall_share * wall
     if wall_share > 0:
-        for blob in room.blobs:
+        for i in range(len(room.blobs)):  # iterating over the rows would count references
+            blob = room.blobs[i]
             d = ((x - blob[0]) ** 2 + (y - blob[1]) ** 2) / (blob[2] * blob[2])
             t = wall_share * 0.85 / (1 + d * d * d)
             for n in range(3):
