@@ -36,7 +36,7 @@ class Product(NamedTuple):
 
 
 class Camera(NamedTuple):
-    """A pinhole camera: rows of ``frame`` are right, up and forward; the image centre is at (x, y) of the image."""
+    """A pinhole camera: rows of ``frame`` are right, up and forward; its axis meets the image at (x, y)."""
 
     at: Floats  # (3,)
     frame: Floats  # (3, 3)
@@ -120,17 +120,17 @@ def rasterize(product: Product, camera: Camera, lights: Lights, room: Room, size
 
 
 @kernel
-def nearest(points: Singles, product: Product, wide: int, sieve: bool, far: float) -> tuple[Integers, Singles]:
+def nearest(points: Singles, product: Product, wide: int, transparent: bool, far: float) -> tuple[Integers, Singles]:
     """Of every sample the triangle with the greatest third coordinate, or -1, and that coordinate.
 
-    With ``sieve``, a transparent triangle takes only some samples of every 2 x 2; without, it is not there at all.
+    With ``transparent``, a triangle with alpha < 4 takes only some samples of every 2 x 2; without, it is left out.
     """
     seen = np.full((wide, wide), -1, np.int32)
     depth = np.full((wide, wide), far, np.float32)
     triangles = product.triangles
     for t in range(len(triangles)):
         alpha = int(product.materials[product.material_of[t], ALPHA])
-        if alpha < 4 and not sieve:
+        if alpha < 4 and not transparent:
             continue
         i, j, k = triangles[t, 0], triangles[t, 1], triangles[t, 2]
         ax, ay, bx, by, cx, cy = points[i, 0], points[i, 1], points[j, 0], points[j, 1], points[k, 0], points[k, 1]
