@@ -41,7 +41,9 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "worse.npz", embeddings=X + rng.normal(size=X.shape), labels=labels, paths=paths)
     np.savez(folder / "others.npz", embeddings=X, labels=labels, paths=[f"other/{path}" for path in paths])
     np.savez(folder / "nameless.npz", embeddings=X, labels=labels)
-    assert main(["products", "--out", str(folder / "photos"), "--classes", "20", "--images", "4", "--size", "48"]) == 0
+    assert (
+        main(["products", "--out", str(folder / "photos"), "--n-classes", "20", "--images-per-class", "4", "--size", "48"]) == 0
+    )
     assert main(["prepare", str(folder / "photos"), "--out", str(folder / "prepared"), "--fit", "letterbox"]) == 0
     assert main(["train", str(folder / "prepared"), "--out", str(folder / "run"), *TINY]) == 0
     assert main(["embed", str(folder / "run"), str(folder / "prepared")]) == 0

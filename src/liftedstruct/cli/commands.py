@@ -63,8 +63,8 @@ def list_entries(
 
 def products(
     out: Path,
-    classes: int = 1000,
-    images: int | None = None,
+    n_classes: int = 1000,
+    images_per_class: int | None = None,
     size: int = 128,
     seed: int = 0,
     format: Literal["png", "jpg", "webp"] = "png",
@@ -73,16 +73,16 @@ def products(
 
     Args:
         out: folder to write to, created if absent; a second run resumes.
-        classes: number of products, each a class of its own.
-        images: images per class. Default: about 5.3, as in Stanford Online Products.
+        n_classes: number of products, each a class of its own.
+        images_per_class: images of each. Default: 2 to 12, 5.3 on average, as in Stanford Online Products.
         size: side of an image in pixels.
         seed: another seed makes other products.
         format: of the image files.
     """
     from liftedstruct.data.products import write_products
 
-    image_set = write_products(out, classes=classes, images=images, size=size, seed=seed, format=format)
-    print(f"{len(image_set):,} images of {classes:,} products in {out}")
+    image_set = write_products(out, n_classes=n_classes, images_per_class=images_per_class, size=size, seed=seed, format=format)
+    print(f"{len(image_set):,} images of {n_classes:,} products in {out}")
 
 
 def prepare(

@@ -40,7 +40,7 @@ COMMANDS: dict[str, Command] = {
     "fit": Command(commands.fit, "liftedstruct fit photos/ --out fitted/", ("data",)),
     "list": Command(commands.list_entries, "liftedstruct list losses", ("what",)),
     "prepare": Command(commands.prepare, "liftedstruct prepare photos/ --out prepared/ --fit letterbox", ("data",)),
-    "products": Command(commands.products, "liftedstruct products --out photos/ --classes 20 --images 4"),
+    "products": Command(commands.products, "liftedstruct products --out photos/ --n-classes 20 --images-per-class 4"),
     "report": Command(commands.report, "liftedstruct report run/ pool5.npz --out report.html", ("runs",)),
     "reproduce": Command(
         commands.reproduce, "liftedstruct reproduce cub --data CUB_200_2011.tgz --preset quick --sizes 64", ("name",)

@@ -64,7 +64,7 @@ def demo(out: str | Path, *, seed: int = 0, scale: Scale = SHORT) -> str:
     check_requirements(configs[0], PIXELS)
     steps = Steps(count_steps(configs) + 3)
     with steps.step(f"render pictures of {scale.products:,} products"):
-        image_set = write_products(folder / "photos", classes=scale.products, size=PIXELS, seed=seed)
+        image_set = write_products(folder / "photos", n_classes=scale.products, size=PIXELS, seed=seed)
     with steps.step(f"prepare {len(image_set):,} pictures"):
         packed = prepare_in(folder, image_set, size=PIXELS)
     with steps.step("check them"):

@@ -1,11 +1,11 @@
-"""The embedded default data set: product images that are rendered here, any number of classes, no assets.
+"""The embedded default dataset: product images that are rendered here, any number of classes, no assets.
 
-Read in this order: ``categories`` (which product is what), ``shapes`` (one file per category), ``stuff``
-and ``materials`` (the surfaces), ``scene`` (a photograph of them), ``meshes`` and ``rasterizer`` (how it is drawn).
+Read in this order: ``categories`` (which product is what), ``shapes`` (one file per category), ``materials`` and ``textures``
+(the surfaces), ``scene`` (a photograph of them), ``meshes``, ``primitives`` and ``rasterizer`` (how it is drawn).
 """
 
 from liftedstruct.data.products.categories import CATEGORIES, category_of
-from liftedstruct.data.products.product_set import ProductSource, product_images
+from liftedstruct.data.products.product_dataset import ProductSource, product_images
 from liftedstruct.data.products.scene import RENDERER_VERSION, render
 from liftedstruct.data.products.writing import write_products
 

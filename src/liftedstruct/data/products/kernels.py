@@ -18,7 +18,8 @@ inlined: Decorator = compiled(nogil=True, error_model="numpy", forceinline=True)
 @inlined
 def dot(a: Floats, x: float, y: float, z: float) -> float:
     """The scalar product of a and (x, y, z)."""
-    return a[0] * x + a[1] * y + a[2] * z
+    product: float = a[0] * x + a[1] * y + a[2] * z
+    return product
 
 
 @inlined

@@ -26,7 +26,7 @@ class Mesh:
     def add(self, part: primitives.Part, material: Material, at: Point = ORIGIN, rotation: Floats = IDENTITY) -> None:
         """Place vertices and triangles."""
         vertices, triangles = part
-        primitives.place(vertices, rotation, *map(float, at))
+        primitives.transform(vertices, rotation, *map(float, at))
         self.parts.append((vertices, triangles, material))
 
     def box(self, at: Point, size: Point, material: Material, bevel: float = 0.012, rotation: Floats = IDENTITY) -> None:

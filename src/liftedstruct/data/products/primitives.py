@@ -10,7 +10,7 @@ import numpy as np
 
 from liftedstruct.data.products.kernels import Floats, Integers, Singles, cross, kernel
 
-__all__ = ["Part", "box", "cushion", "extrude", "lathe", "place", "sheet", "tube"]
+__all__ = ["Part", "box", "cushion", "extrude", "lathe", "sheet", "transform", "tube"]
 
 Part = tuple[Singles, Integers]
 Vector = Floats | Singles | tuple[float, float, float]
@@ -18,8 +18,8 @@ CREASE = math.cos(math.radians(40))  # neighboring faces that turn by more than 
 
 
 @kernel
-def place(vertices: Singles, R: Floats, x: float, y: float, z: float) -> None:
-    """Turn and move positions, turn normals."""
+def transform(vertices: Singles, R: Floats, x: float, y: float, z: float) -> None:
+    """Rotate and move positions, rotate normals."""
     for i in range(len(vertices)):
         for o in (0, 3):
             a, b, c = vertices[i, o], vertices[i, o + 1], vertices[i, o + 2]
@@ -31,7 +31,7 @@ def place(vertices: Singles, R: Floats, x: float, y: float, z: float) -> None:
 
 
 @kernel
-def put(vertices: Singles, i: int, p: Vector, n: Vector, u: float, v: float) -> None:
+def set_vertex(vertices: Singles, i: int, p: Vector, n: Vector, u: float, v: float) -> None:
     """Write one vertex, its normal made of length one."""
     length = math.sqrt(n[0] * n[0] + n[1] * n[1] + n[2] * n[2]) + 1e-12
     for k in range(3):
@@ -42,19 +42,19 @@ def put(vertices: Singles, i: int, p: Vector, n: Vector, u: float, v: float) -> 
 
 
 @kernel
-def corner(triangles: Integers, t: int, a: int, b: int, c: int) -> None:
+def set_triangle(triangles: Integers, t: int, a: int, b: int, c: int) -> None:
     """Write one triangle; number by number, because a tuple into a row takes numba seconds to compile."""
     triangles[t, 0], triangles[t, 1], triangles[t, 2] = a, b, c
 
 
 @kernel
-def weave(triangles: Integers, first: int, base: int, rows: int, columns: int) -> int:
-    """Two triangles for every cell of a grid of vertices."""
+def set_grid(triangles: Integers, first: int, base: int, rows: int, columns: int) -> int:
+    """Write two triangles for every cell of a grid of vertices; the number of the next triangle."""
     for i in range(rows - 1):
         for j in range(columns - 1):
             a = base + i * columns + j
-            corner(triangles, first, a, a + 1, a + columns)
-            corner(triangles, first + 1, a + 1, a + columns + 1, a + columns)
+            set_triangle(triangles, first, a, a + 1, a + columns)
+            set_triangle(triangles, first + 1, a + 1, a + columns + 1, a + columns)
             first += 2
     return first
 
@@ -71,7 +71,7 @@ def box(w: float, d: float, h: float, bevel: float) -> Part:
     for face in range(6):
         axis, sign = face // 2, 1.0 - 2 * (face % 2)
         a, b = (axis + 1) % 3, (axis + 2) % 3
-        t = weave(triangles, t, n, k, k)
+        t = set_grid(triangles, t, n, k, k)
         for i in range(k):
             for j in range(k):
                 normal[axis], p[axis] = sign, sign * (half[axis] - bevel)
@@ -82,7 +82,7 @@ def box(w: float, d: float, h: float, bevel: float) -> Part:
                 length = math.sqrt(normal[0] ** 2 + normal[1] ** 2 + normal[2] ** 2)
                 for c in range(3):
                     p[c] += bevel * normal[c] / length
-                put(vertices, n, p, normal, p[a], p[b])
+                set_vertex(vertices, n, p, normal, p[a], p[b])
                 n += 1
     return vertices, triangles
 
@@ -104,7 +104,7 @@ def lathe(profile: Floats, sides: int, flat: float) -> Part:
     t = 0
     for i in range(k - 1):
         base = 2 * i * columns
-        t = weave(triangles, t, base, 2, columns)
+        t = set_grid(triangles, t, base, 2, columns)
         level = abs(steps[i, 1]) < 0.3
         for end in range(2):
             other = i - 1 if end == 0 else i + 1
@@ -116,7 +116,7 @@ def lathe(profile: Floats, sides: int, flat: float) -> Part:
                 a = 2 * math.pi * j / sides
                 c, s = math.cos(a), math.sin(a)
                 u, v = (r * c, r * s) if level else ((a - math.pi) * widest, z)
-                put(vertices, base + end * columns + j, (r * c, r * s * flat, z), (dz * c, dz * s / flat, -dr), u, v)
+                set_vertex(vertices, base + end * columns + j, (r * c, r * s * flat, z), (dz * c, dz * s / flat, -dr), u, v)
     return vertices, triangles
 
 
@@ -128,7 +128,7 @@ def tube(path: Floats, radius: Floats, sides: int, closed: bool, flat: float) ->
     caps = 0 if closed else 2
     vertices = np.empty((rows * columns + caps * (columns + 1), 8), np.float32)
     triangles = np.empty((2 * (rows - 1) * sides + caps * sides, 3), np.int32)
-    t = weave(triangles, 0, 0, rows, columns)
+    t = set_grid(triangles, 0, 0, rows, columns)
     a = np.zeros(3)
     along = 0.0
     for i in range(rows):
@@ -148,24 +148,24 @@ def tube(path: Floats, radius: Floats, sides: int, closed: bool, flat: float) ->
             w = 2 * math.pi * j / sides
             n = a * math.cos(w) + b * math.sin(w) / flat
             p = here + r * (a * math.cos(w) + b * math.sin(w) * flat)
-            put(vertices, i * columns + j, p, n, r * w, along)
+            set_vertex(vertices, i * columns + j, p, n, r * w, along)
         if not closed and i in (0, rows - 1):
             base = rows * columns + (0 if i == 0 else columns + 1)
             sign = -1.0 if i == 0 else 1.0
             n = sign * tangent
-            put(vertices, base, here, n, 0.0, 0.0)
+            set_vertex(vertices, base, here, n, 0.0, 0.0)
             for j in range(columns):
                 q = vertices[i * columns + j]
-                put(vertices, base + 1 + j, q, n, r * math.cos(j), 0.0)
+                set_vertex(vertices, base + 1 + j, q, n, r * math.cos(j), 0.0)
                 if j < sides:
-                    corner(triangles, t, base, base + 1 + j, base + 2 + j)
+                    set_triangle(triangles, t, base, base + 1 + j, base + 2 + j)
                     t += 1
     return vertices, triangles
 
 
 @kernel
 def power(x: float, e: float) -> float:
-    """Signed power."""
+    """The power of the absolute value, with the sign of x."""
     return math.copysign(abs(x) ** e, x)
 
 
@@ -175,7 +175,7 @@ def cushion(w: float, d: float, h: float, soft: float, n: int) -> Part:
     columns = 2 * n + 1
     vertices = np.empty(((n + 1) * columns, 8), np.float32)
     triangles = np.empty((4 * n * n, 3), np.int32)
-    weave(triangles, 0, 0, n + 1, columns)
+    set_grid(triangles, 0, 0, n + 1, columns)
     for i in range(n + 1):
         a = math.pi * (i / n - 0.5)
         ca, sa = max(math.cos(a), 0.0), math.sin(a)
@@ -186,7 +186,7 @@ def cushion(w: float, d: float, h: float, soft: float, n: int) -> Part:
             e = 2.0 - soft
             nx, ny, nz = power(ca, e) * power(cb, e) / w, power(ca, e) * power(sb, e) / d, power(sa, e) / h
             u, v = (x, y) if abs(nz) > abs(nx) and abs(nz) > abs(ny) else (x if abs(ny) > abs(nx) else y, z)
-            put(vertices, i * columns + j, (x, y, z), (nx, ny, nz), u, v)
+            set_vertex(vertices, i * columns + j, (x, y, z), (nx, ny, nz), u, v)
     return vertices, triangles
 
 
@@ -218,22 +218,22 @@ def extrude(outline: Floats, half: float, bevel: float) -> Part:
             shrink = 1 - bevel / (math.sqrt((x - cx) ** 2 + (z - cz) ** 2) + 1e-9)
             ix, iz = cx + (x - cx) * shrink, cz + (z - cz) * shrink
             u = along + end * math.sqrt((step * step).sum())
-            put(vertices, n, (ix, -half, iz), (0.3 * nx, -1.0, 0.3 * nz), u, -half)
-            put(vertices, n + 1, (x, bevel - half, z), (nx, -0.2, nz), u, bevel - half)
-            put(vertices, n + 2, (x, half - bevel, z), (nx, 0.2, nz), u, half - bevel)
-            put(vertices, n + 3, (ix, half, iz), (0.3 * nx, 1.0, 0.3 * nz), u, half)
+            set_vertex(vertices, n, (ix, -half, iz), (0.3 * nx, -1.0, 0.3 * nz), u, -half)
+            set_vertex(vertices, n + 1, (x, bevel - half, z), (nx, -0.2, nz), u, bevel - half)
+            set_vertex(vertices, n + 2, (x, half - bevel, z), (nx, 0.2, nz), u, half - bevel)
+            set_vertex(vertices, n + 3, (ix, half, iz), (0.3 * nx, 1.0, 0.3 * nz), u, half)
             n += 4
         along += math.sqrt((step * step).sum())
-        t = weave(triangles, t, first, 2, 4)
+        t = set_grid(triangles, t, first, 2, 4)
     for side in range(2):
         sign = 2.0 * side - 1
         base = n
-        put(vertices, n, (cx, sign * half, cz), (0.0, sign, 0.0), cx, cz)
+        set_vertex(vertices, n, (cx, sign * half, cz), (0.0, sign, 0.0), cx, cz)
         n += 1
         for i in range(k):
             q = vertices[8 * i + 3 * side]
-            put(vertices, n, q, (0.0, sign, 0.0), q[0], q[2])
-            corner(triangles, t, base, base + 1 + i, base + 1 + (i + 1) % k)
+            set_vertex(vertices, n, q, (0.0, sign, 0.0), q[0], q[2])
+            set_triangle(triangles, t, base, base + 1 + i, base + 1 + (i + 1) % k)
             n += 1
             t += 1
     return vertices, triangles
@@ -245,10 +245,10 @@ def sheet(grid: Floats) -> Part:
     rows, columns = grid.shape[0], grid.shape[1]
     vertices = np.empty((rows * columns, 8), np.float32)
     triangles = np.empty((2 * (rows - 1) * (columns - 1), 3), np.int32)
-    weave(triangles, 0, 0, rows, columns)
+    set_grid(triangles, 0, 0, rows, columns)
     for i in range(rows):
         for j in range(columns):
             a = grid[min(i + 1, rows - 1), j] - grid[max(i - 1, 0), j]
             b = grid[i, min(j + 1, columns - 1)] - grid[i, max(j - 1, 0)]
-            put(vertices, i * columns + j, grid[i, j], cross(a, b), j * 0.1, i * 0.1)
+            set_vertex(vertices, i * columns + j, grid[i, j], cross(a, b), j * 0.1, i * 0.1)
     return vertices, triangles

@@ -36,7 +36,7 @@ class Product(NamedTuple):
 
 
 class Camera(NamedTuple):
-    """A pinhole camera: rows of ``frame`` are right, up and forward; the image centre is at (x, y) of the image."""
+    """A pinhole camera: rows of ``frame`` are right, up and forward; its axis meets the image at (x, y)."""
 
     at: Floats  # (3,)
     frame: Floats  # (3, 3)
@@ -120,17 +120,17 @@ def rasterize(product: Product, camera: Camera, lights: Lights, room: Room, size
 
 
 @kernel
-def nearest(points: Singles, product: Product, wide: int, sieve: bool, far: float) -> tuple[Integers, Singles]:
+def nearest(points: Singles, product: Product, wide: int, transparent: bool, far: float) -> tuple[Integers, Singles]:
     """Of every sample the triangle with the greatest third coordinate, or -1, and that coordinate.
 
-    With ``sieve``, a transparent triangle takes only some samples of every 2 x 2; without, it is not there at all.
+    With ``transparent``, a triangle with alpha < 4 takes only some samples of every 2 x 2; without, it is left out.
     """
     seen = np.full((wide, wide), -1, np.int32)
     depth = np.full((wide, wide), far, np.float32)
     triangles = product.triangles
     for t in range(len(triangles)):
         alpha = int(product.materials[product.material_of[t], ALPHA])
-        if alpha < 4 and not sieve:
+        if alpha < 4 and not transparent:
             continue
         i, j, k = triangles[t, 0], triangles[t, 1], triangles[t, 2]
         ax, ay, bx, by, cx, cy = points[i, 0], points[i, 1], points[j, 0], points[j, 1], points[k, 0], points[k, 1]
@@ -168,7 +168,8 @@ def nearest(points: Singles, product: Product, wide: int, sieve: bool, far: floa
 @inlined
 def blend(rows: Singles, i: int, j: int, k: int, a: float, b: float, c: float, column: int) -> float:
     """The mean of three rows in a column, weighted by a, b and c."""
-    return a * rows[i, column] + b * rows[j, column] + c * rows[k, column]
+    mean: float = a * rows[i, column] + b * rows[j, column] + c * rows[k, column]
+    return mean
 
 
 @inlined
@@ -282,11 +283,13 @@ def background(
                 high = contact[i + 1, j] * (1 - b) + contact[i + 1, j + 1] * b
                 open_sky = 1 - min(0.85, 1.1 * (low * (1 - a) + high * a))
         dim = 1 - room.shadow * (1 - (0.42 + 0.58 * direct) * open_sky)
+    c = room.colors
     for n in range(3):
-        c = room.colors[:, n]
-        light[n] = (1 - wall_share) * (c[0] + k * (c[1] - c[0])) + wall_share * (c[2] + w * (c[3] - c[2]))
+        floor, wall = c[0, n] + k * (c[1, n] - c[0, n]), c[2, n] + w * (c[3, n] - c[2, n])
+        light[n] = (1 - wall_share) * floor + wall_share * wall
     if wall_share > 0:
-        for blob in room.blobs:
+        for i in range(len(room.blobs)):  # iterating over the rows would count references
+            blob = room.blobs[i]
             d = ((x - blob[0]) ** 2 + (y - blob[1]) ** 2) / (blob[2] * blob[2])
             t = wall_share * 0.85 / (1 + d * d * d)
             for n in range(3):

@@ -40,7 +40,8 @@ def render(product: int, image: int, size: int = 128, seed: int = 0) -> NDArray[
     room, lights = draw_room(rng, camera)
     samples = 2 if size >= 96 else 2 * -(-96 // size)
     light, _ = rasterize(mesh, camera, lights, room, size, samples)
-    return with_margin(develop(light, rng), rng)
+    develop(light, rng)
+    return with_margin(light, rng)
 
 
 @lru_cache(maxsize=64)
@@ -133,8 +134,8 @@ def _direction(angle: float, rise: float) -> Floats:
     return np.array((math.cos(angle) * math.cos(rise), math.sin(angle) * math.cos(rise), math.sin(rise)))
 
 
-def develop(light: Singles, rng: RandomStream) -> Singles:
-    """From linear light to display values in [0, 1]: white balance, exposure, contrast, vignette, grain and blur."""
+def develop(light: Singles, rng: RandomStream) -> None:
+    """From linear light to display values in [0, 1], in place: white balance, exposure, contrast, vignette, grain and blur."""
     warm, tint = rng.normal(0.05), rng.normal(0.02)
     gain = 1.06 * 2 ** rng.normal(0.18)
     blur = rng(0.1, 0.45) if rng.chance(0.35) else 0.0
@@ -142,11 +143,22 @@ def develop(light: Singles, rng: RandomStream) -> Singles:
     vignette = rng(0.0, 0.35) if rng.chance(0.4) else 0.0
     gains = np.array((gain * (1 + warm), gain * (1 + tint), gain * (1 - warm)))
     tone_map(light, gains, rng(0.9, 1.12), vignette, grain, rng.integer(0, 99999), LEVELS)
-    ends = np.arange(-1, len(light) + 1).clip(0, len(light) - 1)
-    for axis in (1, 0) if blur else ():
-        around = light.take(ends[:-2], axis) + light.take(ends[2:], axis)
-        light = (light + blur * 0.5 * (around - 2 * light.astype(float))).astype(np.float32)
-    return light
+    if blur:
+        soften(light.swapaxes(0, 1), blur)
+        soften(light, blur)
+
+
+@kernel
+def soften(image: Singles, strength: float) -> None:
+    """Blur along the first axis, in place: every row with the rows beside it."""
+    n = len(image)
+    for x in range(n):
+        for c in range(3):
+            before = image[0, x, c]
+            for y in range(n):
+                here = image[y, x, c]
+                image[y, x, c] = here + strength * 0.5 * (before + image[min(y + 1, n - 1), x, c] - 2 * here)
+                before = here
 
 
 @kernel

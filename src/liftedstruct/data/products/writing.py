@@ -1,4 +1,4 @@
-"""Rendered products as files: a folder of class folders, as any other data set comes."""
+"""Rendered products as files: a folder of class folders, as any other dataset comes."""
 
 import json
 import os
@@ -8,12 +8,10 @@ from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
-from PIL import Image
-
 from liftedstruct.data.image_set import ImageSet
-from liftedstruct.data.products.product_set import class_sizes, path_of, product_images
+from liftedstruct.data.products.product_dataset import product_images
+from liftedstruct.data.products.scene import RENDERER_VERSION
 from liftedstruct.data.products.reading import PRODUCTS_RECORD
-from liftedstruct.data.products.scene import RENDERER_VERSION, render
 from liftedstruct.data.sources import FolderSource
 from liftedstruct.runtime.atomic import is_temporary, remove_leftovers, replacing, write_json
 from liftedstruct.runtime.checks import check_count, pick
@@ -22,62 +20,54 @@ from liftedstruct.runtime.progress import Bar
 __all__ = ["FORMATS", "write_products"]
 
 FORMATS: dict[str, dict[str, int]] = {"jpg": {"quality": 92}, "png": {"compress_level": 4}, "webp": {"quality": 90}}
-SETTINGS = PRODUCTS_RECORD  # says of a folder that it is ours, and what is in it
 
 
 def write_products(
     folder: str | Path,
-    classes: int = 1000,
-    images: int | None = None,
+    n_classes: int = 1000,
+    images_per_class: int | None = None,
     size: int = 128,
     seed: int = 0,
     format: str = "png",
 ) -> ImageSet:
-    """Write ``<category>/<class>/<k>.<format>`` below ``folder`` with all cores, and return the set of these files.
+    """Write ``<category>/<class>/<k>.<format>`` below ``folder`` with all cores, and return the dataset of these files.
 
-    A file appears whole or not at all, and one that is there is kept: an interrupted call is gone on with by calling again.
-    Beside them is ``products.json``, from which ``read_images(folder)`` has the same set.
+    A file appears whole or not at all, and one that is there is kept: an interrupted call resumes by calling again.
+    Beside them is ``products.json``, from which ``read_images(folder)`` has the same dataset.
     """
-    folder = Path(folder)
-    sizes = class_sizes(classes, images, seed)
-    size = check_count("size", size, 16)
+    folder, size = Path(folder), check_count("size", size, 16)
+    rendered = product_images(n_classes, images_per_class, size, seed)
     options = pick(FORMATS, format, "format")
-    settings = {
-        "renderer": RENDERER_VERSION, "classes": classes, "images": images, "size": size, "seed": seed, "format": format,
-    }  # fmt: skip
-    rendered = product_images(classes, images, size, seed)
     paths = tuple(f"{path.removesuffix('.png')}.{format}" for path in rendered.paths)
     written = replace(rendered, root=folder, source=FolderSource(folder), paths=paths)
-    _claim(folder, settings, written)
-    missing: dict[int, list[int]] = {}
-    for product, n in enumerate(sizes):
-        for k in range(n):
-            file = folder / path_of(product, k, seed, format)
-            if not file.is_file() or file.stat().st_size == 0:
-                missing.setdefault(product, []).append(k)
+    numbers: dict[str, int | str | None] = {"classes": n_classes, "images": images_per_class, "size": size, "seed": seed}
+    _claim(folder, {"renderer": RENDERER_VERSION, **numbers, "format": format}, written)
+    missing: dict[Path, list[tuple[str, Path]]] = {}  # by class folder: what to render, and the file
+    for path, file in zip(rendered.paths, (folder / path for path in paths), strict=True):
+        if not file.is_file() or file.stat().st_size == 0:
+            missing.setdefault(file.parent, []).append((path, file))
     total = sum(map(len, missing.values()))
 
-    def encode(product: int, k: int) -> bytes:
+    def encode(path: str) -> bytes:
         buffer = BytesIO()
-        Image.fromarray(render(product, k, size, seed)).save(buffer, "jpeg" if format == "jpg" else format, **options)
+        rendered.source.open(path).save(buffer, "jpeg" if format == "jpg" else format, **options)
         return buffer.getvalue()
 
-    def write_class(product: int) -> int:
-        class_folder = (folder / path_of(product, 0, seed, format)).parent
+    def write_class(class_folder: Path) -> int:
         class_folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(class_folder)
-        for k in missing[product]:
-            with replacing(folder / path_of(product, k, seed, format), durable=False) as stream:
-                stream.write(encode(product, k))
-        return len(missing[product])
+        for path, file in missing[class_folder]:
+            with replacing(file, durable=False) as stream:
+                stream.write(encode(path))
+        return len(missing[class_folder])
 
-    sample = [encode(product, missing[product][0]) for product in list(missing)[:12]]
+    sample = [len(encode(files[0][0])) for files in list(missing.values())[:12]]
     if sample:
-        _check_space(folder, total, total * sum(map(len, sample)) / len(sample))
+        _check_space(folder, total, total * sum(sample) / len(sample))
     workers = ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
     try:
         with Bar("render", total) as bar:
-            for job in as_completed([workers.submit(write_class, product) for product in missing]):
+            for job in as_completed([workers.submit(write_class, class_folder) for class_folder in missing]):
                 bar.advance(job.result())
     finally:
         workers.shutdown(cancel_futures=True)
@@ -86,7 +76,7 @@ def write_products(
 
 def _claim(folder: Path, settings: dict[str, int | str | None], written: ImageSet) -> None:
     """Make the folder ours, or raise if it is somebody else's or holds other products."""
-    mark = folder / SETTINGS
+    mark = folder / PRODUCTS_RECORD
     record = {**settings, "products": _listed(written)}
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"the folder for products must be a folder, got the file {folder}. Pass another path.")

@@ -1,4 +1,4 @@
-"""The shapes, one file per category: a function that builds a product from a random stream. To add one: a file, and a line here.
+"""The shapes, one file per category: a function that builds a random product. To add one: a file, and a line here.
 
 A new category changes which product is which, and with it every image: raise ``RENDERER_VERSION``.
 """

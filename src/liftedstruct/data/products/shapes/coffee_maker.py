@@ -3,7 +3,7 @@
 import math
 
 from liftedstruct.data.products.materials import DARK, Material, glass, plastic, with_logo
-from liftedstruct.data.products.meshes import Mesh, rotation, spline
+from liftedstruct.data.products.meshes import Mesh, Point, rotation, spline
 from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.shapes.parts import TO_FRONT, button, case_materials, knob
 
@@ -46,7 +46,7 @@ def _drip(m: Mesh, rng: RandomStream, body: Material, dark: Material, trim: Mate
     belly, neck = rng(0.9, 1.05), rng(0.55, 0.85)
     thermos = rng.chance(0.3)
     wall = trim if thermos else glass(rng, "c4cccc")
-    at = (0, cy, base + 0.015)
+    at: Point = (0, cy, base + 0.015)
     if not thermos:
         full = rng(0.3, 0.65)
         coffee = [

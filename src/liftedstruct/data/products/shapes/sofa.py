@@ -17,10 +17,7 @@ def sofa(m: Mesh, rng: RandomStream) -> None:
     w, d, seat, back = seats * each, rng(0.75, 0.95), rng(0.36, 0.46), rng(0.34, 0.55)
     soft_cover = rng.chance(0.65)
     code = rng.choice(SEATS)
-    if soft_cover:
-        cover = fabric(rng, code, rng.choice(SEATS), rng.choice(COVERS), rng(0.05, 0.14))
-    else:
-        cover = leather(rng, *HIDES)
+    cover = fabric(rng, code, rng.choice(SEATS), rng.choice(COVERS), rng(0.05, 0.14)) if soft_cover else leather(rng, *HIDES)
     foot = wood(rng, "oak", "walnut", "black") if rng.chance(0.6) else metal(rng, "chrome", "black", "brass")
     lift, arm_w, arm_h = rng.choice((0.04, 0.1, 0.16)), rng(0.09, 0.24), rng(0.08, 0.28)
     puff, arm, square = rng(0.2, 0.5), rng.choice(("round", "box", "scroll", "slim", "none")), rng(0.12, 0.3)

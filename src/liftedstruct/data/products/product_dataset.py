@@ -1,5 +1,6 @@
-"""The rendered products as a data set: a list of images that are made when they are opened."""
+"""The rendered products as a dataset: a list of images that are rendered when they are opened."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,65 +40,59 @@ class ProductSource:
 
     def _numbers(self, path: str) -> tuple[int, int]:
         """Product and image of a path; FileNotFoundError for a path that no product has."""
-        parts = path.split("/")
-        stem = parts[-1].split(".")[0]
-        if (
-            len(parts) == 3
-            and parts[1].isdecimal()
-            and stem.isdecimal()
-            and path == path_of(int(parts[1]), int(stem), self.seed)
-        ):
-            return int(parts[1]), int(stem)
-        raise FileNotFoundError(f"no product has the path {path!r} with seed {self.seed}")
+        found = re.fullmatch(r".+/(\d+)/(\d+)\.png", path)
+        if found is None or path != path_of(int(found[1]), int(found[2]), self.seed):
+            raise FileNotFoundError(f"no product has the path {path!r} with seed {self.seed}")
+        return int(found[1]), int(found[2])
 
 
-def product_images(classes: int = 1000, images: int | None = None, size: int = 128, seed: int = 0) -> ImageSet:
-    """A set of ``classes`` products, ``images`` of each, or as many as :func:`class_sizes` draws.
+def product_images(n_classes: int = 1000, images_per_class: int | None = None, size: int = 128, seed: int = 0) -> ImageSet:
+    """A dataset of ``n_classes`` products, ``images_per_class`` of each, or as many as :func:`class_sizes` draws.
 
     The first half of the classes is for training, the second for the test, the odd one for training; of 22,634 classes
     11,318 are for training, as in Stanford Online Products.
     """
-    sizes = class_sizes(classes, images, seed)
+    sizes = class_sizes(n_classes, images_per_class, seed)
     source: Source = ProductSource(check_count("size", size, 16), seed)
-    categories = [category_of(product, seed) for product in range(classes)]
-    train = ONLINE_PRODUCTS[2] if classes == ONLINE_PRODUCTS[0] else classes - classes // 2
+    categories = tuple(category_of(product, seed) for product in range(n_classes))
+    n_train = ONLINE_PRODUCTS[2] if n_classes == ONLINE_PRODUCTS[0] else n_classes - n_classes // 2
     return ImageSet(
         name="products",
         root=Path("products"),
         source=source,
         paths=tuple(path_of(product, k, seed) for product, n in enumerate(sizes) for k in range(n)),
-        labels=np.repeat(np.arange(classes), sizes),
+        labels=np.repeat(np.arange(n_classes), sizes),
         class_names=tuple(f"{category} {product:05}" for product, category in enumerate(categories)),
-        test_classes=np.arange(train, classes),
-        super_classes=tuple(categories),
+        test_classes=np.arange(n_train, n_classes),
+        super_classes=categories,
     )
 
 
-def class_sizes(classes: int, images: int | None = None, seed: int = 0) -> list[int]:
-    """How many images each class has: 2 to 12, and 120,053 / 22,634 on average, or exactly ``images``.
+def class_sizes(n_classes: int, images_per_class: int | None = None, seed: int = 0) -> list[int]:
+    """How many images each class has: 2 to 12, and 120,053 / 22,634 on average, or exactly ``images_per_class``.
 
-    The total is that average times the classes, rounded: after the draw, classes in turn are given one more or one less.
+    The total is that average times the number of classes, rounded: after the draw, classes in turn get one more or one less.
 
     >>> sum(class_sizes(22634))
     120053
     """
-    classes, seed = check_count("classes", classes, 2), check_count("seed", seed, 0)
-    if images is not None:
-        return [check_count("images", images)] * classes
+    n_classes, seed = check_count("n_classes", n_classes, 2), check_count("seed", seed, 0)
+    if images_per_class is not None:
+        return [check_count("images_per_class", images_per_class)] * n_classes
     rng = RandomStream("sizes", seed)
     steps = np.cumsum(SHARES[:-1])
-    sizes = [2 + int(np.searchsorted(steps, rng(), side="right")) for _ in range(classes)]
-    missing = round(classes * ONLINE_PRODUCTS[1] / ONLINE_PRODUCTS[0]) - sum(sizes)
+    sizes = [2 + int(np.searchsorted(steps, rng(), side="right")) for _ in range(n_classes)]
+    missing = round(n_classes * ONLINE_PRODUCTS[1] / ONLINE_PRODUCTS[0]) - sum(sizes)
     step = 1 if missing > 0 else -1
     product = 0
     while missing:
         if 2 <= sizes[product] + step <= 12:
             sizes[product] += step
             missing -= step
-        product = (product + 1) % classes
+        product = (product + 1) % n_classes
     return sizes
 
 
-def path_of(product: int, image: int, seed: int, suffix: str = "png") -> str:
+def path_of(product: int, image: int, seed: int) -> str:
     """Category, class and image, as folders and a file."""
-    return f"{category_of(product, seed).replace(' ', '_')}/{product:05}/{image}.{suffix}"
+    return f"{category_of(product, seed).replace(' ', '_')}/{product:05}/{image}.png"
