@@ -538,7 +538,8 @@ def fuzzed(root: Path, count: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("bad_images", ["list", "tolerate"])
-def test_a_thousand_fuzzed_files(tmp_path: Path, bad_images: str) -> None:
+def test_a_thousand_fuzzed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad_images: str) -> None:
+    monkeypatch.undo()  # progress is saved now and then
     root = tmp_path / "images"
     root.mkdir()
     harms = fuzzed(root, 1000)
@@ -585,8 +586,9 @@ CUB = Path(os.environ.get("LIFTEDSTRUCT_DATA") or "nowhere") / "CUB_200_2011.tar
 
 
 @pytest.mark.skipif(not CUB.is_file(), reason="LIFTEDSTRUCT_DATA names no folder with CUB_200_2011.tar")
-def test_all_of_cub(tmp_path: Path) -> None:
-    packed = pack(read_images(CUB), tmp_path / "packed", size=32)
+def test_all_of_cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    packed = pack(read_images(CUB), tmp_path / "packed", size=32, workers=None)
     assert (len(packed.train), len(packed.test), len(packed.validation)) == (5864, 5924, 0)
     assert len(packed) == 11788
     assert packed.left_out + packed.truncated == ()

@@ -64,7 +64,7 @@ def test_what_is_serious_stops_it(photos: Path, tmp_path: Path, capsys: pytest.C
     fit(images, tmp_path / "out", steps=2, anyway=True, **SMALL)  # type: ignore[arg-type]
     said = capsys.readouterr().err
     assert "serious" in said
-    assert "doctor: " not in said  # the images have not changed, so they are not looked at again
+    assert "check: " not in said  # the images have not changed, so they are not looked at again
     assert (tmp_path / "out/report.html").is_file()
 
 
@@ -80,7 +80,7 @@ def test_pictures_that_came_later(photos: Path, tmp_path: Path) -> None:
     shutil.copytree(photos, tmp_path / "photos")
     prepare_in(tmp_path / "out", read_images(tmp_path / "photos"), size=48, progress=False)
     shutil.copytree(tmp_path / "photos/thing-000", tmp_path / "photos/thing-010")
-    rule = r"prepared holds a set of other sources or settings: .*\. Choose another --out, or remove .*out\.$"
+    rule = r"prepared holds a dataset of other sources or settings: .*\. Choose another --out, or remove .*out\.$"
     with pytest.raises(ValueError, match=rule):
         fit(read_images(tmp_path / "photos"), tmp_path / "out", **SMALL)  # type: ignore[arg-type]
 

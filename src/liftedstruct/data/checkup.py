@@ -130,7 +130,7 @@ def check_dataset(image_set: ImageSet, *, near: int = 10, workers: int | None = 
         *(Finding("incomplete", NOTE, warning) for warning in image_set.warnings),
         *bad,
         *_duplicates(image_set, list(copies.values()), "exact duplicates", "the same pixels", offenders),
-        *_duplicates(image_set, near_copies, "near duplicates", "nearly the same image", offenders),
+        *_duplicates(image_set, near_copies, "near duplicates", "nearly the same pixels", offenders),
         *_name_leaks(image_set),
         *_class_sizes(image_set),
     ]
