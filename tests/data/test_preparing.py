@@ -276,7 +276,7 @@ def test_a_folder_that_goes_away(images: ImageSet, tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"'007\.png' is not: missing\. .*it resumes from there"):
         pack(replace(images, source=Unmounted(images.root)), folder, workers=1)
     before = content(folder)
-    with pytest.raises(ValueError, match=r"image files changed .*; 12 of the image files are missing now\."):
+    with pytest.raises(ValueError, match=r"image files changed .*missing now"):
         pack(images, folder)
     assert content(folder) == before
     away.rename(images.root)

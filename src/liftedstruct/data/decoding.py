@@ -135,10 +135,8 @@ def _check_file(source: Source, path: str) -> None:
     """Refuse what must not be opened (a pipe would wait for ever), and what has a better name than "not an image"."""
     if isinstance(source, FolderSource):
         found = (source.root / path).stat()
-        if stat.S_ISDIR(found.st_mode):
-            raise ImageError("is a folder")
         if not stat.S_ISREG(found.st_mode):
-            raise ImageError("not a regular file")
+            raise ImageError("is a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file")
         size = found.st_size
     elif isinstance(source, TarSource) and path in source.members:
         size = source.members[path].size
