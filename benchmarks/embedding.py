@@ -120,7 +120,7 @@ def plain_rate(name: str, packed: PackedImages, batches: int) -> float:
     def loop(count: int) -> None:
         with torch.no_grad():
             for _ in range(count):
-                pixels = torch.from_numpy(packed.center_crops(range(BATCH), trunk.input_size, layout="nchw"))
+                pixels = torch.from_numpy(packed.center_crops(range(BATCH), trunk.input_size)).permute(0, 3, 1, 2)
                 head(trunk((pixels.float() - 127) / 128)).numpy()
 
     loop(1)

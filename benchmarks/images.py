@@ -126,9 +126,7 @@ def measure_batches(image_set: ImageSet, packed: PackedImages, table: Table) -> 
     methods: dict[str, Callable[[], object]] = {
         "from the map, uint8": lambda: packed.random_crops(indices(), CROP, rng=rng),
         "  into a given batch": lambda: packed.random_crops(indices(), CROP, rng=rng, out=out),
-        "  float32": lambda: packed.random_crops(indices(), CROP, rng=rng, dtype=np.float32),
-        "  uint8, channels first": lambda: packed.random_crops(indices(), CROP, rng=rng, layout="nchw"),
-        "  centre crops, uint8": lambda: packed.center_crops(indices(), CROP),
+        "  center crops, uint8": lambda: packed.center_crops(indices(), CROP),
         "from the JPEGs": stack,
     }
     times: dict[str, list[float]] = {name: [] for name in methods}

@@ -318,7 +318,7 @@ def test_cars_as_train_and_test_folders(tmp_path: Path) -> None:
         assert recognize(path) == "cars"
         images = read_images(path)
         assert (images.name, images.root) == ("CARS196", tmp_path / "car_data")
-        assert images.warnings == ("CARS196: images outside of any class folder are left out: 1 ('train/loose.jpg')",)
+        assert images.warnings == ("CARS196: images that no list names are left out: 1 ('train/loose.jpg')",)
         assert images.extra == ("train/loose.jpg",)
         assert shape(images) == (8054, 8131, 98, 98)
         assert images.class_names[97:99] == ("Car 097", "Car 098")

@@ -276,7 +276,7 @@ def test_a_folder_that_goes_away(images: ImageSet, tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"'007\.png' is not: missing\. .*it resumes from there"):
         pack(replace(images, source=Unmounted(images.root)), folder, workers=1)
     before = content(folder)
-    with pytest.raises(ValueError, match=r"image files changed .*; 12 of the image files are missing now\."):
+    with pytest.raises(ValueError, match=r"image files changed .*missing now"):
         pack(images, folder)
     assert content(folder) == before
     away.rename(images.root)
@@ -538,7 +538,8 @@ def fuzzed(root: Path, count: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("bad_images", ["list", "tolerate"])
-def test_a_thousand_fuzzed_files(tmp_path: Path, bad_images: str) -> None:
+def test_a_thousand_fuzzed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad_images: str) -> None:
+    monkeypatch.undo()  # progress is saved now and then
     root = tmp_path / "images"
     root.mkdir()
     harms = fuzzed(root, 1000)
@@ -585,8 +586,9 @@ CUB = Path(os.environ.get("LIFTEDSTRUCT_DATA") or "nowhere") / "CUB_200_2011.tar
 
 
 @pytest.mark.skipif(not CUB.is_file(), reason="LIFTEDSTRUCT_DATA names no folder with CUB_200_2011.tar")
-def test_all_of_cub(tmp_path: Path) -> None:
-    packed = pack(read_images(CUB), tmp_path / "packed", size=32)
+def test_all_of_cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    packed = pack(read_images(CUB), tmp_path / "packed", size=32, workers=None)
     assert (len(packed.train), len(packed.test), len(packed.validation)) == (5864, 5924, 0)
     assert len(packed) == 11788
     assert packed.left_out + packed.truncated == ()

@@ -366,16 +366,6 @@ def test_any_bad_csv_is_refused_in_one_line(tmp_path_factory: pytest.TempPathFac
         read_images(path)
 
 
-def test_unreadable_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = table(tmp_path, "path,label\n")
-
-    def closed(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", closed)
-    assert error(path).endswith("list.csv' must be a file that can be read, got: Permission denied. Check its permissions.")
-
-
 # --- classes to test on --------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,10 +97,9 @@ def test_tar(tmp_path: Path, temporary: Path, suffix: str) -> None:
         with pytest.raises(FileNotFoundError, match=r"set\.t.*' has no member 'set/no\\n\.png'$"):
             ask("set/no\n.png")
     assert not list(temporary.iterdir())
-    file = source._tar.fileobj
+    file: Any = source._tar.fileobj
     del source, ask
     gc.collect()
-    assert file is not None
     assert file.closed
 
 

@@ -80,7 +80,7 @@ def test_pictures_that_came_later(photos: Path, tmp_path: Path) -> None:
     shutil.copytree(photos, tmp_path / "photos")
     prepare_in(tmp_path / "out", read_images(tmp_path / "photos"), size=48, progress=False)
     shutil.copytree(tmp_path / "photos/thing-000", tmp_path / "photos/thing-010")
-    rule = r"prepared holds a set of other sources or settings: .*\. Choose another --out, or remove .*out\.$"
+    rule = r"prepared holds a dataset of other sources or settings: .*\. Choose another --out, or remove .*out\.$"
     with pytest.raises(ValueError, match=rule):
         fit(read_images(tmp_path / "photos"), tmp_path / "out", **SMALL)  # type: ignore[arg-type]
 

@@ -11,13 +11,12 @@ from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS, KnownDataset
 from liftedstruct.data.decoding import FITS
 from liftedstruct.data.image_set import ImageSet, Indices
 from liftedstruct.data.packed import DEFAULT_SIZE, META, SIZE_PER_CROP, PackedImages, read_record
-from liftedstruct.data.preparing import BAD_IMAGES, OtherDatasetError, prepare
+from liftedstruct.data.preparing import OtherDatasetError, prepare
 from liftedstruct.data.readers import FINDERS, READERS, read_images, recognize
 from liftedstruct.data.sources import ArraySource, FolderSource, Source, TarSource
 from liftedstruct.data.splits import group_by_name, hold_out, name_key
 
 __all__ = [
-    "BAD_IMAGES",
     "CARS",
     "CUB",
     "DEFAULT_SIZE",

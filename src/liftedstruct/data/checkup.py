@@ -130,7 +130,7 @@ def check_dataset(image_set: ImageSet, *, near: int = 10, workers: int | None = 
         *(Finding("incomplete", NOTE, warning) for warning in image_set.warnings),
         *bad,
         *_duplicates(image_set, list(copies.values()), "exact duplicates", "the same pixels", offenders),
-        *_duplicates(image_set, near_copies, "near duplicates", "nearly the same image", offenders),
+        *_duplicates(image_set, near_copies, "near duplicates", "nearly the same pixels", offenders),
         *_name_leaks(image_set),
         *_class_sizes(image_set),
     ]
@@ -291,12 +291,9 @@ def _class_sizes(image_set: ImageSet) -> Iterator[Finding]:
         text = f"{len(single):,} with one image, which has no positive pair: {_printable(image_set.class_names[single[0]])}"
         yield Finding("small classes", NOTE, text, images)
     if len(image_set):
-        largest, median = sizes.max(), np.median(sizes[sizes > 0])
-        text = f"{sizes[sizes > 0].min():,} to {largest:,} images per class, median {median:g}"
+        present = sizes[sizes > 0]
+        text = f"{present.min():,} to {present.max():,} images per class, median {np.median(present):g}"
         yield Finding("class sizes", NOTE, text)
-        if largest > 50 * median:
-            name = _printable(image_set.class_names[int(sizes.argmax())])
-            yield Finding("unbalanced", NOTE, f"{name} has {largest:,} images, more than 50 times the median")
 
 
 def _count(n: int, what: str) -> str:

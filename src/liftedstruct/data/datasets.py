@@ -100,20 +100,16 @@ def read_cars(path: Path) -> ImageSet:
         listed, labels, class_names = _annotations(root / "cars_annos.mat")
         return _verified(CARS, root, FolderSource(root), listed, labels, class_names, _files_below(root, "car_ims"))
     files = [file for part in ("train", "test") for file in _files_below(root, part)]
-    loose = [file for file in files if file.count("/") < 2]
     of_class: dict[str, list[str]] = {}
     for file in files:
-        if file.count("/") > 1:
-            of_class.setdefault(file.split("/", 1)[1].rpartition("/")[0], []).append(file)
+        _, *folders, _ = file.split("/")
+        if folders:
+            of_class.setdefault("/".join(folders), []).append(file)
     class_names = sorted(of_class, key=os.fsencode)
     _check_classes(CARS, len(class_names), "train and test")
-    files = [file for name in class_names for file in of_class[name]]
+    listed = [file for name in class_names for file in of_class[name]]
     labels = [i for i, name in enumerate(class_names) for _ in of_class[name]]
-    images = _verified(CARS, root, FolderSource(root), files, labels, class_names, files)
-    if not loose:
-        return images
-    warning = f"{CARS.name}: images outside of any class folder are left out: {brief(loose)}"
-    return replace(images, warnings=(*images.warnings, warning), extra=(*images.extra, *loose))
+    return _verified(CARS, root, FolderSource(root), listed, labels, class_names, files)
 
 
 def read_online_products(path: Path) -> ImageSet:

@@ -27,7 +27,7 @@ __all__ += ["ignore_warnings", "is_transient", "load_rgb"]
 # What is decoded inside of pillow. Others are refused: some of its plug-ins start programs (EPS) or are for fonts and icons.
 FORMATS = {"AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP"}
 FILTER = Image.Resampling.BILINEAR  # antialiased; bicubic rings along the edges of products on white, and takes longer
-NEAR_WHITE = 250  # of 255, in grey; this and the margin of pixels that stays around a product are the authors' own numbers
+NEAR_WHITE = 250  # of 255, in gray; this and the margin of pixels that stays around a product are the authors' own numbers
 MARGIN = 15
 FILE_ERRORS = {  # errors of one file; any other says that its disk, its network or this machine failed, and may work again
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
@@ -135,10 +135,8 @@ def _check_file(source: Source, path: str) -> None:
     """Refuse what must not be opened (a pipe would wait for ever), and what has a better name than "not an image"."""
     if isinstance(source, FolderSource):
         found = (source.root / path).stat()
-        if stat.S_ISDIR(found.st_mode):
-            raise ImageError("is a folder")
         if not stat.S_ISREG(found.st_mode):
-            raise ImageError("not a regular file")
+            raise ImageError("is a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file")
         size = found.st_size
     elif isinstance(source, TarSource) and path in source.members:
         size = source.members[path].size
@@ -160,7 +158,7 @@ def _load_what_there_is(image: ImageFile.ImageFile) -> None:
             if data or ended:
                 return data
             ended = True
-            return b"\xff\xd9"  # "end of image": the decoder hands over the rows that it has, and grey for the others
+            return b"\xff\xd9"  # "end of image": the decoder hands over the rows that it has, and gray for the others
 
         image.load_read = read_to_an_end  # type: ignore[attr-defined]
     try:
@@ -201,7 +199,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _from_deep(image: Image.Image) -> Image.Image:
-    """Grey of 16 or 32 bits or of floats to 8 bits: by its own range, where it is a usual one, else from least to most."""
+    """Gray of 16 or 32 bits or of floats to 8 bits: by its own range, where it is a usual one, else from least to most."""
     v = np.asarray(image).astype(np.float64)
     clear = v == image.info["transparency"] if isinstance(image.info.get("transparency"), int) else None
     v[~np.isfinite(v)] = 0
@@ -210,11 +208,11 @@ def _from_deep(image: Image.Image) -> Image.Image:
     if image.format == "PPM":  # pillow has spread it over 16 bits
         usual = (65535.0,)
     top = next((top for top in usual if low >= 0 and high <= top), None)
-    grey = v * (255 / top) if top else (v - low) * (255 / max(high - low, 1))
-    grey = np.rint(grey).astype(np.uint8)
+    gray = v * (255 / top) if top else (v - low) * (255 / max(high - low, 1))
+    gray = np.rint(gray).astype(np.uint8)
     if clear is not None:
-        grey[clear] = 255
-    return Image.fromarray(grey).convert("RGB")
+        gray[clear] = 255
+    return Image.fromarray(gray).convert("RGB")
 
 
 def resize(image: Image.Image, size: int) -> Image.Image:

@@ -65,8 +65,10 @@ def image_tree(root: Path) -> ImageTree:
             continue
         for entry in entries:
             path = _join(folder, entry.name)
-            if _is_folder(entry):
-                (links if entry.is_symlink() else folders).append(path)
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(path)
+            elif entry.is_symlink() and os.path.isdir(entry):  # noqa: PTH112 - no Path for each entry
+                links.append(path)
             elif is_image(entry.name):
                 images.setdefault(folder, []).append(entry.name)
             else:
@@ -97,10 +99,3 @@ def _join(folder: str, name: str) -> str:
 def _identity(folder: Path) -> tuple[int, int]:
     stat = folder.stat()
     return stat.st_dev, stat.st_ino
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself
-        return False

@@ -10,13 +10,36 @@ from numpy.typing import NDArray
 from liftedstruct.data.sources import Source
 from liftedstruct.data.splits import hold_out
 
-__all__ = ["ImageSet", "Indices"]
+__all__ = ["ClassSplit", "ImageSet", "Indices"]
 
 Indices = NDArray[np.int64]
 
 
+class ClassSplit:
+    """Labels and a split of their classes, as a list of images or a prepared dataset has them."""
+
+    labels: Indices
+    test_classes: Indices
+    validation_classes: Indices
+
+    @cached_property
+    def test(self) -> Indices:
+        """Indices of the test images."""
+        return np.flatnonzero(np.isin(self.labels, self.test_classes))
+
+    @cached_property
+    def validation(self) -> Indices:
+        """Indices of the validation images: of training classes that are held out to choose settings."""
+        return np.flatnonzero(np.isin(self.labels, self.validation_classes))
+
+    @cached_property
+    def train(self) -> Indices:
+        """Indices of the training images."""
+        return np.flatnonzero(~np.isin(self.labels, np.concatenate((self.test_classes, self.validation_classes))))
+
+
 @dataclass(frozen=True, eq=False)
-class ImageSet:
+class ImageSet(ClassSplit):
     """Images, their classes, and a split of the **classes**: no class is in two parts.
 
     The validation classes are taken from the training classes; the test classes are never used to choose a setting.
@@ -51,21 +74,6 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.paths)
-
-    @cached_property
-    def test(self) -> Indices:
-        """Indices of the test images."""
-        return np.flatnonzero(np.isin(self.labels, self.test_classes))
-
-    @cached_property
-    def validation(self) -> Indices:
-        """Indices of the validation images: of training classes that are held out to choose settings."""
-        return np.flatnonzero(np.isin(self.labels, self.validation_classes))
-
-    @cached_property
-    def train(self) -> Indices:
-        """Indices of the training images."""
-        return np.flatnonzero(np.isin(self.labels, self.train_classes))
 
     @cached_property
     def train_classes(self) -> Indices:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data.image_set import ClassSplit, Indices
 from liftedstruct.runtime.arrays import UNNAMED, load_arrays
 from liftedstruct.runtime.checks import check_count
 
@@ -24,7 +23,7 @@ IMAGES, LABELS, CONTENTS, PATHS, META = "images.npy", "labels.npy", "contents.np
 PROGRESS = "progress.json"  # there while a prepare is unfinished
 
 
-class PackedImages:
+class PackedImages(ClassSplit):
     """A dataset written by :func:`liftedstruct.prepare`. Opening it reads no pixels; a pickle of it holds the folder's name."""
 
     def __init__(self, folder: str | Path) -> None:
@@ -36,7 +35,6 @@ class PackedImages:
             raise ValueError(f"{folder} must be a folder made by prepare, it has no {META} of one. Run liftedstruct prepare.")
         if meta["version"] != VERSION:
             raise ValueError(f"{folder} must be of version {VERSION}, got {meta['version']}. Run prepare again with --force.")
-        self._meta = meta
         self.size: int = meta["plan"]["size"]
         self.fit: str = meta["plan"]["fit"]
         self.name: str = meta["plan"]["name"]
@@ -45,8 +43,10 @@ class PackedImages:
         self.super_classes: tuple[str, ...] = tuple(meta["super_classes"])  # one per class, or none
         self.left_out: tuple[tuple[str, str], ...] = tuple((each["path"], each["reason"]) for each in meta["left_out"])
         self.truncated: tuple[str, ...] = tuple(meta["truncated"])  # incomplete files that were kept
+        self.test_classes = np.array(meta["test_classes"], dtype=np.int64)
+        self.validation_classes = np.array(meta["validation_classes"], dtype=np.int64)
         n = meta["n"]
-        self.labels: Indices = self._load(LABELS, np.dtype(np.int64), (n,))
+        self.labels = self._load(LABELS, np.dtype(np.int64), (n,))
         self.contents: NDArray[np.uint64] = self._load(CONTENTS, np.dtype(np.uint64), (n,))  # hashes of the image files
         self.images: NDArray[np.uint8] = self._load(IMAGES, np.dtype(np.uint8), (n, self.size, self.size, 3))
         self.paths: tuple[str, ...] = tuple(self._load(PATHS, np.dtype(object), (n,)))  # as the source of the images knew them
@@ -74,21 +74,6 @@ class PackedImages:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedImages, (str(self.folder),)
-
-    @cached_property
-    def test(self) -> Indices:
-        """Indices of the test images."""
-        return np.flatnonzero(np.isin(self.labels, self._meta["test_classes"]))
-
-    @cached_property
-    def validation(self) -> Indices:
-        """Indices of the validation images: of training classes that are held out to choose settings."""
-        return np.flatnonzero(np.isin(self.labels, self._meta["validation_classes"]))
-
-    @cached_property
-    def train(self) -> Indices:
-        """Indices of the training images."""
-        return np.flatnonzero(~np.isin(self.labels, self._meta["test_classes"] + self._meta["validation_classes"]))
 
     def random_crops(
         self,

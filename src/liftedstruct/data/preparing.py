@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from liftedstruct.data.decoding import (
@@ -47,23 +48,19 @@ from liftedstruct.runtime.atomic import is_temporary, locked, replacing, sync, s
 from liftedstruct.runtime.checks import check_count, pick
 from liftedstruct.runtime.progress import Bar, say
 
-__all__ = ["BAD_IMAGES", "OtherDatasetError", "prepare"]
+__all__ = ["OtherDatasetError", "prepare"]
 
 PART, CONTENTS_PART = "images.npy.part", "contents.part"  # there while a prepare is unfinished
 LOCK = "prepare.lock"  # there while one runs
-HEADER = 128  # bytes before the first pixel: the .npy header, padded, so that n can be filled in at the end
+HEADER = 128  # bytes before the first pixel: the .npy header, which is written at the end
 CHUNK = 16  # images per thread that are decoded before they are written
 SYNC_SECONDS = 2.0  # a kill costs about as much work
-BAD_IMAGES = {
-    "list": "leave them out, and list them",
-    "stop": "stop at the first one",
-    "tolerate": "keep what there is of truncated ones, leave the others out",
-}
+BAD_IMAGES = dict.fromkeys(("list", "stop", "tolerate"))
 CHANGES = {  # part of the plan -> what to say when it differs
     "paths": "the list of images changed",
     "classes": "the labels or class names changed",
     "split": "the split into training, validation and test classes changed",
-    "files": "image files changed (their sizes or times)",
+    "files": "image files changed (their sizes or times), or are missing now",
 }
 CHECKSUM_OF = "name, size, fit, paths, labels, class names, split, sizes and times of the image files; not their bytes"
 Json = dict[str, Any]
@@ -120,7 +117,7 @@ def prepare(
         if not force and _matches(read_record(folder / META), start):  # another process has just finished it
             return PackedImages(folder)
         try:
-            record = (None if force else _resumed(folder, start)) or _begun(folder, start, force, fingerprints.count("missing"))
+            record = (None if force else _resumed(folder, start)) or _begun(folder, start, force)
             record = _decode_all(image_set, folder, record, fingerprints, workers, progress)
             _finish(image_set, folder, record)
         except OSError as error:
@@ -215,7 +212,7 @@ def _resumed(folder: Path, start: Json) -> Json | None:
     return record | {"bad_images": start["bad_images"]} if whole else None
 
 
-def _begun(folder: Path, start: Json, force: bool, missing: int) -> Json:
+def _begun(folder: Path, start: Json, force: bool) -> Json:
     """Begin from scratch; refuses a folder of other files, one of another prepare unless forced, and a disk without room."""
     earlier = read_record(folder / META) or read_record(folder / PROGRESS)
     others = sorted(each.name for each in folder.iterdir() if each.name != LOCK and not is_temporary(each.name))
@@ -224,8 +221,6 @@ def _begun(folder: Path, start: Json, force: bool, missing: int) -> Json:
             f"{folder} must be empty or of an earlier prepare, it holds {others[0]!r} ({len(others)} in all). Choose another."
         )
     if earlier and earlier["processed"] and not force and (differences := _differences(earlier, start)):
-        if missing:
-            differences.append(f"{missing:,} of the image files are missing now")
         kind = "a dataset" if (folder / META).exists() else "an interrupted prepare"
         raise OtherDatasetError(f"{folder} holds {kind} of other sources or settings: {'; '.join(differences)}")
     images, size = start["plan"]["images"], start["plan"]["size"]
@@ -324,9 +319,8 @@ def _finish(image_set: ImageSet, folder: Path, record: Json) -> None:
     (folder / META).unlink(missing_ok=True)  # of the dataset that is replaced
     sync_folder(folder)
     with (folder / PART).open("r+b") as file:
-        header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({len(kept)}, {size}, {size}, 3), }}"
-        file.write(b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little"))
-        file.write(header.ljust(HEADER - 11).encode("ascii") + b"\n")
+        shape = (len(kept), size, size, 3)
+        npy.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         file.flush()
         sync(file.fileno())
     for name, array in ((LABELS, image_set.labels[kept]), (CONTENTS, np.fromfile(folder / CONTENTS_PART, "<u8"))):

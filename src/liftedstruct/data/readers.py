@@ -325,7 +325,3 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:
             f"{str(path)!r}, line {reader.line_num}: a row must be proper CSV, got: {error}. "
             "Close quotes, and double those inside fields."
         ) from error
-    except OSError as error:
-        raise ValueError(
-            f"{str(path)!r} must be a file that can be read, got: {error.strerror}. Check its permissions."
-        ) from error
