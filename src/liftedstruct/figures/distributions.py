@@ -15,7 +15,7 @@ from liftedstruct.figures.canvas import FAINT, INK, NEGATIVE, PAPER, POSITIVE, d
 from liftedstruct.figures.framing import DASHED, PERCENT, legend, say_so, ticks
 from liftedstruct.figures.lettering import shortened
 from liftedstruct.losses.inspection import BatchInspection
-from liftedstruct.retrieval.exact import blocks_of
+from liftedstruct.retrieval.exact_distances import blocks_of
 from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_count, check_finite
 
 __all__ = ["confusion_figure", "distance_histogram", "microscope_figure"]

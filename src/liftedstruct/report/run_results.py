@@ -18,7 +18,7 @@ from liftedstruct.evaluation.evaluating import recall_estimates
 from liftedstruct.evaluation.saved import belong, count_readings
 from liftedstruct.figures.subject import KS, Subject
 from liftedstruct.figures.thumbnails import Thumbnails, placeholders, thumbnails_of
-from liftedstruct.retrieval.ranks import SINGLES
+from liftedstruct.retrieval import SINGLES
 from liftedstruct.runtime.progress import say
 from liftedstruct.training import TrainConfig
 from liftedstruct.training.loop import TRAINED

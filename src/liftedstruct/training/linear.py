@@ -30,7 +30,7 @@ from liftedstruct.data.image_set import Indices
 from liftedstruct.losses import LOSSES
 from liftedstruct.retrieval import first_ranks
 from liftedstruct.runtime.progress import Bar
-from liftedstruct.runtime.threads import torch_threads
+from liftedstruct.runtime.threads import limit_threads
 from liftedstruct.samplers import SAMPLERS, HardNegativeSampler
 from liftedstruct.training.config import TrainConfig, batches_of
 from liftedstruct.training.heads import HEADS, pca
@@ -47,7 +47,6 @@ RATES = (1e-3, 4e-3, 1.6e-2, 6.4e-2)  # of weights that begin as directions of l
 LEAST_CLASSES = 10  # with two images or more, to hold some out
 PAIRS = 4096  # of images, to measure the distance of other classes on
 BATCH_SIZE = 128  # the paper's
-FEW = 2e7  # products in a step below which a second thread gains nothing, and costs much where the cores are busy
 HUGE = 1e12  # no embedding of use is so large; its square still fits float32
 
 
@@ -184,8 +183,10 @@ def _descend(start: _Start, labels: Indices, config: TrainConfig, progress: bool
     loss: nn.Module = LOSSES[config.loss](config.margin, **options)
     groups = [{"params": [A], "weight_decay": config.weight_decay}]
     optimizer = OPTIMIZERS[config.optimizer](groups, config.momentum)
-    threads = 1 if config.batch_size * A.numel() < FEW else torch.get_num_threads()
-    with torch_threads(threads), Bar(f"fit, rate {config.lr:g}", config.steps * config.batch_size, wanted=progress) as bar:
+    with (
+        limit_threads(3 * config.batch_size * A.numel()),
+        Bar(f"fit, rate {config.lr:g}", config.steps * config.batch_size, wanted=progress) as bar,
+    ):
         for step in range(config.steps):
             if isinstance(batches, HardNegativeSampler) and step % config.refresh_every == 0:
                 batches.set_hard_negatives(difficult_neighbours((U @ A.T).detach().numpy(), labels, config.difficult))
