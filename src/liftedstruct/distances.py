@@ -126,6 +126,21 @@ class SortedBatch:
         b = max(1, min(most, m, max_bytes // (8 * m * self.raw.element_size())))
         return [slice(a, min(a + b, m)) for a in range(0, m, b)]
 
+    def distance_blocks(self, max_bytes: int) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor, bool]]:
+        """Rows and their distances, block by block, the positives apart.
+
+        Yields the rows, D with all but the negatives infinite (b, m), :meth:`positives` and their D (b, size), and whether
+        close pairs were among them. D is overwritten by the next block.
+        """
+        blocks = self.blocks(max_bytes)
+        space = self.X.new_empty(blocks[0].stop, len(self.X))
+        for rows in blocks:
+            D = self.products(rows, out=space[: rows.stop - rows.start])
+            close = self.distances(D, rows)
+            cols, real = self.positives(rows)
+            D_pos = D.gather(1, cols)
+            yield rows, D.scatter_(1, cols, torch.inf), cols, real, D_pos, close
+
     def products(self, rows: slice, out: Tensor) -> Tensor:
         """‖x_j‖² - 2 x_i·x_j of these rows, the one matrix product.                              (b, m)"""
         return torch.addmm(self.sq, self.X[rows], self.X.T, alpha=-2, out=out)
