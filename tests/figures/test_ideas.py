@@ -16,14 +16,14 @@ from matplotlib.patches import Arc, FancyBboxPatch, Polygon, Rectangle
 from matplotlib.quiver import Quiver
 from torch import Tensor
 
-from liftedstruct import contrastive_loss, inspect_batch, lifted_struct_loss, structured_hinge_loss, triplet_loss
+from liftedstruct import inspect_batch, lifted_struct_loss, structured_hinge_loss
 from liftedstruct.figures.canvas import drawing, picture_bytes
 from liftedstruct.figures.ideas import batch_graph, failure_modes, mining, network_layouts
 from liftedstruct.figures.ideas import failures as fail
 from liftedstruct.figures.ideas import hard_negatives as hard
 from liftedstruct.figures.ideas.batch_edges import equidistant
 from liftedstruct.figures.ideas.marks import DISSIMILAR, SIMILAR
-from liftedstruct.figures.ideas.slopes import Loss, descent, distance_slopes, pair_slopes
+from liftedstruct.figures.ideas.slopes import Loss, contrastive_rows, descent, distance_slopes, pair_slopes, triplet_rows
 
 Y = torch.tensor([0, 0, 1, 1, 1, 2])
 ALL = {(i, j) for i in range(6) for j in range(i + 1, 6)}
@@ -45,12 +45,12 @@ def test_slopes_by_hand_where_all_distances_are_equal() -> None:
     X = equidistant(6)
     torch.testing.assert_close(torch.pdist(X), torch.full((15,), 0.5, dtype=torch.float64))
 
-    contrastive = distance_slopes(contrastive_loss, X, Y, 1.0)
+    contrastive = distance_slopes(contrastive_rows, X, Y, 1.0)
     assert {pair for pair in ALL if contrastive[pair]} == {(0, 1), (2, 3), (4, 5)}
     assert contrastive[0, 1].item() == pytest.approx(2 * 0.5 / 6)  # D² / 6
     assert contrastive[4, 5].item() == pytest.approx(-2 * (1 - 0.5) / 6)  # (1 - D)² / 6
 
-    triplet = distance_slopes(triplet_loss, X, Y, 1.0)
+    triplet = distance_slopes(triplet_rows, X, Y, 1.0)
     assert {pair for pair in ALL if triplet[pair]} == {(0, 1), (0, 2), (3, 4), (3, 5)}
     assert triplet[0, 1].item() == pytest.approx(3 / 12 * 2 * 0.5)
     assert triplet[3, 5].item() == pytest.approx(-3 / 12 * 2 * 0.5)
@@ -87,7 +87,7 @@ def of_distances(D: Tensor, y: Tensor, name: str) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("name", "loss"), [("contrastive", contrastive_loss), ("triplet", triplet_loss), ("lifted", lifted_struct_loss)]
+    ("name", "loss"), [("contrastive", contrastive_rows), ("triplet", triplet_rows), ("lifted", lifted_struct_loss)]
 )
 @pytest.mark.parametrize("dimensions", [5, 9])
 def test_slopes_equal_those_of_the_equations_in_the_distances(name: str, loss: Loss, dimensions: int) -> None:
@@ -320,8 +320,8 @@ def test_arrows_are_the_gradients() -> None:
     X = fail.POINTS
     y = torch.arange(9) // 3
     losses: tuple[tuple[Callable[..., Tensor], list[int], int], ...] = (
-        (contrastive_loss, [0, 3], 1),
-        (triplet_loss, [0, 1, 3], 2),
+        (contrastive_rows, [0, 3], 1),
+        (triplet_rows, [0, 1, 3], 2),
         (lifted_struct_loss, list(range(9)), 3),
     )
     for ax, (loss, rows, positives) in zip(failure_modes().axes, losses, strict=True):

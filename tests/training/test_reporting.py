@@ -30,11 +30,11 @@ LOGGED = ("active_share", "positive_distance", "negative_distance", "mean_norm",
 def test_active_share_of_pairs_and_triplets() -> None:
     X = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0, 0, 0], [5, 0, 0], [0, 1, 0], [0, 9, 1]], requires_grad=True)
     y = torch.tensor([0, 0, 0, 1, 1, 2])  # a positive pair at 1, negative pairs at 5 and 8: beyond the margin
-    (dX,) = torch.autograd.grad(contrastive_loss(X, y, 1.0), X)
+    (dX,) = torch.autograd.grad(contrastive_loss(X, y, 1.0, pairs="rows"), X)
     assert summarize_batch("contrastive", 1.0, X.detach(), dX, y)["active_share"] == pytest.approx(1 / 3)
     y = torch.tensor([0, 0, 1, 1, 1, 2])
     X = torch.tensor([[0.0, 0, 0], [1, 0, 0], [9, 0, 0], [0, 0, 0], [0, 5, 0], [0, 1, 1]], requires_grad=True)
-    (dX,) = torch.autograd.grad(triplet_loss(X, y, 1.0), X)  # 1 - 81 + 1 < 0, 25 - 2 + 1 > 0
+    (dX,) = torch.autograd.grad(triplet_loss(X, y, 1.0, triplets="rows"), X)  # 1 - 81 + 1 < 0, 25 - 2 + 1 > 0
     assert summarize_batch("triplet", 1.0, X.detach(), dX, y)["active_share"] == 0.5
 
 

@@ -20,18 +20,16 @@ from liftedstruct.figures.ideas.marks import (
     mark,
     subscript,
 )
-from liftedstruct.figures.ideas.slopes import Loss, distance_slopes
-from liftedstruct.losses.contrastive import contrastive_loss
-from liftedstruct.losses.lifted_struct import lifted_struct_loss
-from liftedstruct.losses.triplet import triplet_loss
+from liftedstruct.figures.ideas.slopes import Loss, contrastive_rows, distance_slopes, triplet_rows
+from liftedstruct.losses import lifted_struct_loss
 from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_finite, check_margin
 
 __all__ = ["LABELS", "batch_graph", "equidistant", "six_images"]
 
 LABELS = ("a", "a", "b", "b", "b", "c")  # six images that are three pairs, two triplets and one batch
 PANELS: tuple[tuple[str, str, Loss], ...] = (
-    ("(a) Contrastive embedding", "m/2", contrastive_loss),
-    ("(b) Triplet embedding", "2m/3", triplet_loss),
+    ("(a) Contrastive embedding", "m/2", contrastive_rows),
+    ("(b) Triplet embedding", "2m/3", triplet_rows),
     ("(c) Lifted structured embedding", "m(m − 1)/2", lifted_struct_loss),
 )
 
@@ -86,7 +84,7 @@ def six_images(labels: Labels) -> Tensor:
     y = class_numbers(labels)
     if len(y) != 6:
         raise ValueError(f"the paper's batch has six images, got {len(y)} labels. Pass six.")
-    for loss in (triplet_loss, contrastive_loss):
+    for loss in (triplet_rows, contrastive_rows):
         loss(torch.zeros(6, 1), y)
     return y
 

@@ -25,10 +25,8 @@ from liftedstruct.figures.ideas.marks import (
     plane,
     spot,
 )
-from liftedstruct.figures.ideas.slopes import Loss, descent
-from liftedstruct.losses.contrastive import contrastive_loss
-from liftedstruct.losses.lifted_struct import lifted_struct_loss
-from liftedstruct.losses.triplet import triplet_loss
+from liftedstruct.figures.ideas.slopes import Loss, contrastive_rows, descent, triplet_rows
+from liftedstruct.losses import lifted_struct_loss
 from liftedstruct.runtime.checks import Embeddings, Labels, check_count, check_margin
 
 __all__ = ["LABELS", "POINTS", "Move", "angle_between", "failure_modes", "move", "moves"]
@@ -72,8 +70,8 @@ def moves(X: Tensor, y: Tensor, i: int, positive: int, negative: int, margin: fl
     """The contrastive loss has one negative pair, the triplet loss one triplet, the lifted structured loss all points."""
     everything = (i, *(k for k in range(len(X)) if k != i))
     return (
-        move(contrastive_loss, X, y, (i, negative), margin),
-        move(triplet_loss, X, y, (i, positive, negative), margin),
+        move(contrastive_rows, X, y, (i, negative), margin),
+        move(triplet_rows, X, y, (i, positive, negative), margin),
         move(lifted_struct_loss, X, y, everything, margin),
     )
 
@@ -111,8 +109,8 @@ def failure_modes(
     D_ip = (X[i] - X[positive]).norm().item()
     others = (y != y[i]).nonzero()[:, 0]
     mates = [k for k in (y == y[i]).nonzero()[:, 0].tolist() if k != i]
-    pairs = [move(contrastive_loss, X, y, (i, n), alpha) for n in others.tolist()]
-    triplets = [move(triplet_loss, X, y, (i, p, n), alpha) for p in mates for n in others.tolist()]
+    pairs = [move(contrastive_rows, X, y, (i, n), alpha) for n in others.tolist()]
+    triplets = [move(triplet_rows, X, y, (i, p, n), alpha) for p in mates for n in others.tolist()]
     third = next(number for number in y.unique().tolist() if number not in (int(y[i]), int(y[negative])))
     with drawing():
         figure, axes = new_figure(10.5, 4.6, 1, 3)

@@ -6,13 +6,19 @@ the slopes :math:`\partial J / \partial D_{ij}`, so a loss that hides its distan
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-__all__ = ["Loss", "descent", "distance_slopes", "pair_slopes"]
+from liftedstruct.losses import contrastive_loss, triplet_loss
+
+__all__ = ["Loss", "contrastive_rows", "descent", "distance_slopes", "pair_slopes", "triplet_rows"]
 
 Loss = Callable[[Tensor, Tensor, float], Tensor]
+
+contrastive_rows = partial(contrastive_loss, pairs="rows")  # Eq. 1 ...
+triplet_rows = partial(triplet_loss, triplets="rows")  # ... and Eq. 2, as the paper states them
 
 ROUNDING = 1e-9  # of the largest slope; what is smaller is 0
 
@@ -29,9 +35,8 @@ def distance_slopes(loss: Loss, X: Tensor, y: Tensor, margin: float) -> Tensor:
 
     The points must be in general position (m points that span m - 1 dimensions): then all distances are free of one another.
 
-    >>> from liftedstruct import contrastive_loss
     >>> X = torch.eye(4, dtype=torch.float64)  # all at distance √2
-    >>> slopes = distance_slopes(contrastive_loss, X, torch.tensor([0, 0, 1, 2]), 1.0)
+    >>> slopes = distance_slopes(contrastive_rows, X, torch.tensor([0, 0, 1, 2]), 1.0)
     >>> slopes[0].round(decimals=12).tolist()  # 2 √2 / m; the others are no pairs
     [0.0, 0.707106781187, 0.0, 0.0]
 
