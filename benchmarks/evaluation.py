@@ -137,12 +137,12 @@ def affinity(table: Table, real: bool, bisection: bool) -> None:
     table.say(f"  {found}: {ours:.1f} s, NMI {100 * dense:.1f}")
     table.bar("clusters for K = 100", found.n_clusters, least=99, most=101)
     begin = time.perf_counter()
-    graph = ls.affinity_propagation(X, n_clusters=100, neighbours=297)
+    graph = ls.affinity_propagation(X, n_clusters=100, neighbors=297)
     quicker = time.perf_counter() - begin
     sparse = ls.nmi(y, graph.labels)
     table.say(f"  {graph}: {quicker:.1f} s, NMI {100 * sparse:.1f}")
     table.bar("points of NMI between all pairs and the graph", 100 * abs(dense - sparse), most=1)
-    beside, note = [], f"{found.n_clusters} clusters in {len(found.trail)} steps, NMI {100 * dense:.1f} %"
+    beside, note = [], f"{found.n_clusters} clusters in {len(found.history)} steps, NMI {100 * dense:.1f} %"
     if bisection:
         begin = time.perf_counter()
         steps = bisect_with_peer(similarities, S, guess_preference(torch.from_numpy(X), 100), X)
@@ -153,7 +153,7 @@ def affinity(table: Table, real: bool, bisection: bool) -> None:
         table.bar("times faster than scikit-learn, bisection to K = 100", theirs / ours, least=20)
         beside, note = [Beside("scikit-learn", theirs)], f"{note}; scikit-learn took {len(steps)} steps"
     table.row("to 100 clusters, all pairs", ours, "s", *beside, note=note)
-    note = f"{graph.n_clusters} clusters in {len(graph.trail)} steps, NMI {100 * sparse:.1f} %"
+    note = f"{graph.n_clusters} clusters in {len(graph.history)} steps, NMI {100 * sparse:.1f} %"
     table.row("to 100 clusters, 297 neighbours of each", quicker, "s", note=note)
 
 
@@ -293,14 +293,14 @@ def alone(what: str, n: str, d: str) -> list[float]:
     """What one call adds to the resident size at its highest, its seconds, and for clusters their number and NMI."""
     X, y = products(int(n), int(d))
     ls.recall_at_k(*products(100, 64))  # compiled
-    ls.affinity_propagation(products(100, 64)[0], n_clusters=10, neighbours=40)
+    ls.affinity_propagation(products(100, 64)[0], n_clusters=10, neighbors=40)
     Path("/proc/self/clear_refs").write_text("5")  # the highest so far is forgotten
     before, begin = status_bytes("VmRSS"), time.perf_counter()
     scores: list[float] = []
     if what == "recall":
         ls.recall_at_k(X, y, KS)
     else:
-        found = ls.affinity_propagation(X, n_clusters=11_316, neighbours=50, progress=True)
+        found = ls.affinity_propagation(X, n_clusters=11_316, neighbors=50, progress=True)
         scores = [found.n_clusters, ls.nmi(y, found.labels)]
     return [status_bytes("VmHWM") - before, time.perf_counter() - begin, *scores]
 

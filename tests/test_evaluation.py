@@ -9,8 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from liftedstruct.clustering import nmi, pairwise_f1
-from liftedstruct.clustering.agreement import contingency
+from liftedstruct.clustering import contingency, nmi, pairwise_f1
 from liftedstruct.data import ArraySource, ImageSet, PackedImages, prepare
 from liftedstruct.embeddings import Embeddings
 from liftedstruct.evaluation import (

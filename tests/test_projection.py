@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from liftedstruct import projection
 from liftedstruct.projection import tsne
 from liftedstruct.retrieval import precision_at_1
+from liftedstruct.runtime import threads
 
 
 def blobs(classes: int, images: int, d: int = 16, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -55,7 +56,7 @@ def test_the_number_of_threads_does_not_matter(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(projection, "EARLY", 30)
     monkeypatch.setattr(projection, "LATE", 30)
     alone = tsne(X)
-    monkeypatch.setattr(projection, "ALONE", 10)
+    monkeypatch.setattr(threads, "SMALL", 10)
     assert tsne(X).tobytes() == alone.tobytes()
 
 
@@ -134,7 +135,7 @@ def test_progress_is_said_and_changes_nothing(capsys: pytest.CaptureFixture[str]
     out, err = capsys.readouterr()
     lines = err.splitlines()
     assert out == ""
-    assert lines[0] == "t-SNE: neighbours of 180 images"
+    assert lines[0] == "t-SNE: neighbors of 180 images"
     assert lines[-1].startswith("t-SNE: 750 of 750 iterations, ")
 
 

@@ -5,9 +5,10 @@ The squared distances come from one matrix product, as in the paper:
 changes no distance and keeps the digits of embeddings that sit far from the origin. And where a pair is so close that the
 product has lost its digits (:data:`CLOSE`), the distance is taken from the difference of the two vectors, so that equal
 vectors are at distance zero exactly, on every machine. In a batch of tight clusters far apart most pairs of a cluster are that
-close; there a second product, around a centre in each cluster, has the digits, and costs much less than all the differences.
+close; there a second product, around a center in each cluster, has the digits, and costs much less than all the differences.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,17 +19,30 @@ from torch import Tensor
 
 from liftedstruct.runtime.checks import check_finite
 
-__all__ = ["SortedBatch", "full_precision", "negative_mask", "pairwise_distances", "positive_mask", "workspace"]
+__all__ = [
+    "SortedBatch",
+    "full_precision",
+    "negative_mask",
+    "pairwise_distances",
+    "positive_mask",
+    "unit_scale",
+    "workspace",
+]
 
 # Below D² = CLOSE · (‖x_i‖² + ‖x_j‖²) cancellation has taken more than three of the digits of D².
 CLOSE = 1e-3
-MANY = 0.02  # share of close pairs above which a block of rows is centred again, in each of its clusters
+MANY = 0.02  # share of close pairs above which a block of rows is centered again, in each of its clusters
 LEVELS = 3  # of clusters within clusters; pairs that are still close are computed by differences
 
 # Rows handled at a time. On a CPU a block of rows stays in the cache for all the passes over it (256 was fastest of 64..1024
 # for m = 1,024..4,096); an accelerator wants few, large kernels.
 BLOCK_ROWS = {"cpu": 256}
 BLOCK_ROWS_ELSEWHERE = 4096
+
+
+def unit_scale(largest: float) -> float:
+    """The power of two that scales a number to between 1/2 and 1, so that squares fit float32; no digit is lost."""
+    return 2.0 ** min(max(-math.frexp(largest)[1], -500), 500)
 
 
 def positive_mask(labels: Tensor) -> Tensor:
@@ -57,15 +71,15 @@ def pairwise_distances(embeddings: Tensor) -> Tensor:
 
 
 class ClosePairs(NamedTuple):
-    """The close pairs of a block of rows: those that keep their digits around a nearer centre, and the others."""
+    """The close pairs of a block of rows: those that keep their digits around a nearer center, and the others."""
 
-    centred: list[tuple[Tensor, Tensor]]  # which pairs, (b, m), and x_j less the centre of column j, (m, d)
+    centered: list[tuple[Tensor, Tensor]]  # which pairs, (b, m), and x_j less the center of column j, (m, d)
     alone: Tensor  # which pairs must be taken by differences                                         (b, m)
 
 
 @dataclass(frozen=True)
 class SortedBatch:
-    """A batch centred and sorted by class, so that row i's class is the size[i] rows that end with last[i].
+    """A batch centered and sorted by class, so that row i's class is the size[i] rows that end with last[i].
 
     That is why the fast losses are fast: they never make an m x m mask, they only touch the few positives of each row.
     """
@@ -83,7 +97,7 @@ class SortedBatch:
 
     @staticmethod
     def of(embeddings: Tensor, labels: Tensor) -> "SortedBatch":
-        """Sort, centre, and check that every number is finite."""
+        """Sort, center, and check that every number is finite."""
         labels, order = labels.sort(stable=True)
         X = embeddings.index_select(0, order)
         X -= X.mean(dim=0)
@@ -112,8 +126,23 @@ class SortedBatch:
         b = max(1, min(most, m, max_bytes // (8 * m * self.raw.element_size())))
         return [slice(a, min(a + b, m)) for a in range(0, m, b)]
 
+    def distance_blocks(self, max_bytes: int) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor, bool]]:
+        """Rows and their distances, block by block, the positives apart.
+
+        Yields the rows, D with all but the negatives infinite (b, m), :meth:`positives` and their D (b, size), and whether
+        close pairs were among them. D is overwritten by the next block.
+        """
+        blocks = self.blocks(max_bytes)
+        space = self.X.new_empty(blocks[0].stop, len(self.X))
+        for rows in blocks:
+            D = self.products(rows, out=space[: rows.stop - rows.start])
+            close = self.distances(D, rows)
+            cols, real = self.positives(rows)
+            D_pos = D.gather(1, cols)
+            yield rows, D.scatter_(1, cols, torch.inf), cols, real, D_pos, close
+
     def products(self, rows: slice, out: Tensor) -> Tensor:
-        """‖x_j‖² - 2 x_i·x_j of these rows, the one matrix product of the matter.                              (b, m)"""
+        """‖x_j‖² - 2 x_i·x_j of these rows, the one matrix product.                              (b, m)"""
         return torch.addmm(self.sq, self.X[rows], self.X.T, alpha=-2, out=out)
 
     def distances(self, D: Tensor, rows: slice) -> bool:
@@ -125,7 +154,7 @@ class SortedBatch:
         D.diagonal(rows.start).fill_(torch.inf)
         close = not D.amin().item() >= 2 * CLOSE * self.sq_max
         if close:
-            i, j = self._nearer_centres(D, rows, recompute=True).alone.nonzero(as_tuple=True)
+            i, j = self._nearer_centers(D, rows, recompute=True).alone.nonzero(as_tuple=True)
             if len(i) > MANY * D.numel():
                 D.copy_(_by_differences(self.raw[self.order[rows]], self.raw[self.order]))
                 D.diagonal(rows.start).fill_(torch.inf)
@@ -138,14 +167,14 @@ class SortedBatch:
 
     def close(self, D: Tensor, rows: slice) -> ClosePairs:
         """The close pairs among these distances, for :meth:`by_differences`."""
-        return self._nearer_centres(D.square(), rows, recompute=False)
+        return self._nearer_centers(D.square(), rows, recompute=False)
 
     def by_differences(self, M: Tensor, rows: slice, close: ClosePairs, dX: Tensor) -> None:
         """Add M_ij (x_j - x_i) of close pairs to the gradient from the differences, and take them out of M.
 
         M·X less its row sums times X would lose them: 1 / D is in M, and what is left of X after the subtraction is noise.
         """
-        for shared, E in close.centred:
+        for shared, E in close.centered:
             W = torch.where(shared, M, 0)
             dX[rows] += W @ E - W.sum(dim=1, keepdim=True) * E[rows]
             M.masked_fill_(shared, 0)
@@ -157,29 +186,29 @@ class SortedBatch:
             difference = self.raw[self.order[j[part]]] - self.raw[self.order[s]]
             dX.index_add_(0, s, difference.mul_(weights[part, None]))
 
-    def _nearer_centres(self, D2: Tensor, rows: slice, *, recompute: bool) -> ClosePairs:
-        """Centre each column on the first row of the block that it is close to, again while many pairs are close.
+    def _nearer_centers(self, D2: Tensor, rows: slice, *, recompute: bool) -> ClosePairs:
+        """Center each column on the first row of the block that it is close to, again while many pairs are close.
 
-        Clusters that are far apart get a centre each. With ``recompute``, D² of the pairs that share a centre is computed
+        Clusters that are far apart get a center each. With ``recompute``, D² of the pairs that share a center is computed
         again around it, in place.
         """
         close = _close(D2, self.sq[rows], self.sq)
-        centred: list[tuple[Tensor, Tensor]] = []
-        while len(centred) < LEVELS and close.count_nonzero() > MANY * close.numel():
+        centered: list[tuple[Tensor, Tensor]] = []
+        while len(centered) < LEVELS and close.count_nonzero() > MANY * close.numel():
             close.diagonal(rows.start).fill_(True)
-            near, centre = close.byte().max(dim=0)  # the first row of the block, if there is one     (m,)
+            near, center = close.byte().max(dim=0)  # the first row of the block, if there is one     (m,)
             close.diagonal(rows.start).fill_(False)
             E = self.raw.index_select(0, self.order)
-            E -= E.index_select(0, rows.start + centre)  # x_j - c_j                                  (m, d)
+            E -= E.index_select(0, rows.start + center)  # x_j - c_j                                  (m, d)
             sq = E.square().sum(dim=1)
-            shared = (centre[rows, None] == centre).logical_and_(near.bool())  #                      (b, m)
+            shared = (center[rows, None] == center).logical_and_(near.bool())  #                      (b, m)
             shared.diagonal(rows.start).fill_(False)
             if recompute:
                 D2.copy_(torch.where(shared, torch.addmm(sq, E[rows], E.T, alpha=-2).add_(sq[rows, None]), D2))
             shared.logical_and_(_close(D2, sq[rows], sq).logical_not_())
             close.logical_and_(~shared)
-            centred.append((shared, E))
-        return ClosePairs(centred, close)
+            centered.append((shared, E))
+        return ClosePairs(centered, close)
 
     def _parts(self, pairs: Tensor) -> list[slice]:
         step = max(1, (1 << 21) // self.raw.shape[1])  # 8 MB of float32 at a time
@@ -220,7 +249,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
 
 def workspace(like: Tensor, *shapes: tuple[int, int]) -> list[Tensor]:
-    """Uninitialised matrices that share one allocation.
+    """Uninitialized matrices that share one allocation.
 
     glibc gives several large allocations back to the kernel after each call, and the page faults of the next call took up to
     a fifth of its time; one allocation it keeps.

@@ -1,11 +1,11 @@
-r"""A map of the embeddings: t-SNE, which keeps neighbours together and says little about what lies far apart.
+r"""A map of the embeddings: t-SNE, which keeps neighbors together and says little about what lies far apart.
 
 .. math:: \min_Y \sum_{i \ne j} p_{ij} \log \frac{p_{ij}}{q_{ij}}, \qquad
           q_{ij} \propto (1 + \lVert y_i - y_j \rVert^2)^{-1}
 
-:math:`p_{ij}` is large for neighbours in the embedding, :math:`q_{ij}` for neighbours in the plane. openTSNE minimises it:
+:math:`p_{ij}` is large for neighbors in the embedding, :math:`q_{ij}` for neighbors in the plane. openTSNE minimizes it:
 by Barnes-Hut trees as in the paper, or, where there are many points, by interpolation on a grid, which takes time in
-proportion to their number. Two things are ours. The neighbours that :math:`p_{ij}` is made of are exact, from
+proportion to their number. Two things are ours. The neighbors that :math:`p_{ij}` is made of are exact, from
 :func:`liftedstruct.retrieval.nearest_neighbors`. And the start is the plane of the first two principal components with a
 little noise, so that what is far apart begins far apart.
 """
@@ -13,13 +13,14 @@ little noise, so that what is far apart begins far apart.
 import math
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from liftedstruct.distances import unit_scale
 from liftedstruct.retrieval import nearest_neighbors
 from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, as_number, check_count, check_finite
 from liftedstruct.runtime.extras import require
 from liftedstruct.runtime.progress import Bar, say
+from liftedstruct.runtime.threads import limit_threads
 
 __all__ = ["tsne"]
 
@@ -27,23 +28,27 @@ Array = NDArray[np.float64]
 
 PLANE = 3  # so many points lie in a plane, and need no t-SNE to be shown in one
 BARNES_HUT = 10_000  # up to so many points; interpolation beyond
-ALONE = 1_000  # up to so many, one thread is as fast as many, and far faster where other work is going on
 EARLY, LATE = 250, 500  # iterations with p_ij exaggerated, so that clusters find each other, and without
 START = 1e-4  # standard deviation of the first positions: t-SNE wants to begin small
 JITTER = 1e-2  # of that, so that equal embeddings do not start at one point, where no gradient would part them
-EVERY = 10  # iterations between two looks at how far it is
+EVERY = 10  # iterations between two updates of the progress bar
 
 
+<<<<<<< HEAD
 def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0, progress: bool = False) -> NDArray[np.float32]:
     """Positions in the plane, (n, 2), in which the neighbours of an embedding are near it.
+=======
+def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0, progress: bool = False) -> NDArray[np.float32]:
+    """Positions in the plane, (n, 2), in which the neighbors of an embedding are near it.
+>>>>>>> w-core
 
     The same seed gives the same bytes on the same machine, and scaling the embeddings by a power of two changes nothing.
     Up to three points are shown as they lie, in the plane of their principal components.
 
     Args:
         embeddings: (n, d), any float type.
-        seed: of the noise at the start. Neighbours stay neighbours with another seed; where a group lies may change.
-        perplexity: how many neighbours count, softly; with few points it is lowered to a third of the others.
+        seed: of the noise at the start. Neighbors stay neighbors with another seed; where a group lies may change.
+        perplexity: how many neighbors count, softly; with few points it is lowered to a third of the others.
         progress: whether to say how far it is.
 
     >>> import numpy as np
@@ -58,19 +63,19 @@ def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0,
     points: Array = X.double().numpy()  #                                                             (n, d)
     points = points - points.mean(axis=0)
     check_finite(X, float(np.square(points).sum()))
-    size, n = _size(points), len(X)
+    size, n = 1 / unit_scale(np.abs(points).max()), len(X)
     plane = _principal_plane(points / size)  #                                                        (n, 2)
     if n <= PLANE:
         return (size * plane).astype(np.float32)
     library = require("openTSNE", "figures")
     perplexity = min(perplexity, (n - 1) / 3)
-    threads = torch.get_num_threads() if n > ALONE else 1  # the positions are the same
     if progress:
-        say(f"t-SNE: neighbours of {n:,} images")
+        say(f"t-SNE: neighbors of {n:,} images")
     distances, indices = nearest_neighbors(X.numpy() / size, min(n - 1, int(3 * perplexity)))  #     2 x (n, k)
     nearest = library.nearest_neighbors.PrecomputedNeighbors(indices, distances)
-    P = library.affinity.PerplexityBasedNN(perplexity=perplexity, n_jobs=threads, knn_index=nearest)
-    with Bar("t-SNE", EARLY + LATE, wanted=progress, unit="iterations") as bar:
+    bar = Bar("t-SNE", EARLY + LATE, wanted=progress, unit="iterations")
+    with limit_threads(n << 16) as threads, bar:  # one up to a thousand points; the positions are the same
+        P = library.affinity.PerplexityBasedNN(perplexity=perplexity, n_jobs=threads, knn_index=nearest)
         model = library.TSNE(
             early_exaggeration_iter=EARLY,
             n_iter=LATE,
@@ -88,11 +93,6 @@ def _check_perplexity(perplexity: float) -> float:
     if not 1 <= number < math.inf:
         raise ValueError(f"perplexity must be a finite number >= 1, got {perplexity!r}. 30 suits most.")
     return number
-
-
-def _size(points: Array) -> float:
-    """The power of two just above the largest number; dividing by it loses no digit."""
-    return 2.0 ** math.frexp(np.abs(points).max())[1]
 
 
 def _principal_plane(C: Array) -> Array:

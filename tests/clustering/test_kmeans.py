@@ -22,21 +22,21 @@ def test_finds_clusters_that_are_far_apart() -> None:
     X, y = blobs(5, 30)
     found = kmeans(X, 5)
     assert nmi(y, found.labels) == 1.0
-    np.testing.assert_allclose(found.centres[found.labels[::30]], [X[y == k].mean(axis=0) for k in range(5)], rtol=1e-12)
-    assert found.objective == pytest.approx(np.square(X - found.centres[found.labels]).sum(), rel=1e-12)
+    np.testing.assert_allclose(found.centers[found.labels[::30]], [X[y == k].mean(axis=0) for k in range(5)], rtol=1e-12)
+    assert found.inertia == pytest.approx(np.square(X - found.centers[found.labels]).sum(), rel=1e-12)
 
 
 def test_as_good_as_a_reference_with_as_many_starts() -> None:
     X, _ = blobs(30, 12, d=8, spread=1.5)
     reference = ReferenceKMeans(30, init="random", n_init=5, max_iter=25, random_state=0).fit(X)
-    assert kmeans(X, 30).objective < 1.02 * reference.inertia_
+    assert kmeans(X, 30).inertia < 1.02 * reference.inertia_
 
 
 def test_more_starts_are_never_worse() -> None:
     X, _ = blobs(30, 12, d=8, spread=1.0)
-    objectives = [kmeans(X, 30, starts=starts).objective for starts in (1, 3, 10)]
-    assert objectives[0] >= objectives[1] >= objectives[2]
-    assert objectives[0] > objectives[2]
+    inertias = [kmeans(X, 30, n_init=n_init).inertia for n_init in (1, 3, 10)]
+    assert inertias[0] >= inertias[1] >= inertias[2]
+    assert inertias[0] > inertias[2]
 
 
 @settings(deadline=None, max_examples=60)
@@ -47,9 +47,9 @@ def test_exactly_k_clusters_also_of_duplicates(n: int, d: int, values: int, seed
     K = data.draw(st.integers(1, len(distinct)))
     found = kmeans(X, K, seed=seed)
     assert np.bincount(found.labels, minlength=K).min() >= 1
-    assert len(found.centres) == K
+    assert len(found.centers) == K
     for k in range(K):
-        np.testing.assert_allclose(found.centres[k], X[found.labels == k].mean(axis=0, dtype=np.float64), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(found.centers[k], X[found.labels == k].mean(axis=0, dtype=np.float64), rtol=0, atol=1e-12)
     if len(distinct) == K:
         assert nmi(copies, found.labels) == 1.0
     if len(distinct) < n:
@@ -61,7 +61,7 @@ def test_the_seed_decides() -> None:
     X, _ = blobs(20, 10, spread=2.0)
     first = kmeans(X, 20, seed=4)
     np.testing.assert_array_equal(first.labels, kmeans(X, 20, seed=4).labels)
-    assert len({kmeans(X, 20, seed=seed, starts=1).objective for seed in range(5)}) > 1
+    assert len({kmeans(X, 20, seed=seed, n_init=1).inertia for seed in range(5)}) > 1
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(1.0, 1e7), (2.0**500, 0.0), (2.0**-400, 0.0), (2.0**300, 2.0**310)])
@@ -70,8 +70,8 @@ def test_far_away_or_far_too_large_or_small(scale: float, shift: float) -> None:
     X = np.round(X * 2**20) / 2**20  # so that moving it loses nothing
     plain, moved = kmeans(X, 6), kmeans(X * scale + shift, 6)
     np.testing.assert_array_equal(plain.labels, moved.labels)
-    np.testing.assert_allclose(moved.centres, plain.centres * scale + shift, rtol=1e-12)
-    assert moved.objective == pytest.approx(plain.objective * scale**2, rel=1e-6)
+    np.testing.assert_allclose(moved.centers, plain.centers * scale + shift, rtol=1e-12)
+    assert moved.inertia == pytest.approx(plain.inertia * scale**2, rel=1e-6)
 
 
 def test_any_float_type_and_quietly(capfd: pytest.CaptureFixture[str]) -> None:
@@ -109,8 +109,8 @@ NAN[3, 1] = np.nan
         ),
         (np.eye(3), {"n_clusters": 0}, r"n_clusters must be a whole number >= 1, got 0"),
         (np.eye(3), {"n_clusters": 1.0}, r"n_clusters must be a whole number >= 1, got 1\.0"),
-        (np.eye(3), {"n_clusters": 2, "starts": 0}, r"starts must be a whole number >= 1, got 0"),
-        (np.eye(3), {"n_clusters": 2, "iterations": 0}, r"iterations must be a whole number >= 1, got 0"),
+        (np.eye(3), {"n_clusters": 2, "n_init": 0}, r"n_init must be a whole number >= 1, got 0"),
+        (np.eye(3), {"n_clusters": 2, "max_iter": 0}, r"max_iter must be a whole number >= 1, got 0"),
         (np.eye(3), {"n_clusters": 2, "seed": -1}, r"seed must be a whole number >= 0, got -1"),
         (NAN, {"n_clusters": 2}, r"embeddings must be finite, row 3 holds nan"),
         (np.ones((9, 2)), {"n_clusters": 2}, r"distinct embeddings, 1 here, got 2\. Pass 1 or fewer\."),

@@ -4,7 +4,7 @@ import torch
 from numpy.typing import NDArray
 
 from liftedstruct.clustering.messages import FAR, RECENT, Messages, Similarities
-from liftedstruct.clustering.similarities import all_pairs, guess_preference, median_similarity, neighbour_graph
+from liftedstruct.clustering.similarities import all_pairs, guess_preference, median_similarity, neighbor_graph
 
 Matrix = NDArray[np.float64]
 
@@ -42,13 +42,13 @@ def as_matrix(similarities: Similarities, values: NDArray[np.float32]) -> Matrix
     return matrix
 
 
-@pytest.mark.parametrize("neighbours", [None, 60, 9])
+@pytest.mark.parametrize("neighbors", [None, 60, 9])
 @pytest.mark.parametrize("damping", [0.5, 0.9])
 @pytest.mark.parametrize("share", [0.05, 1.0, 20.0])
-def test_messages_are_those_of_the_plain_updates(neighbours: int | None, damping: float, share: float) -> None:
+def test_messages_are_those_of_the_plain_updates(neighbors: int | None, damping: float, share: float) -> None:
     rng = np.random.default_rng(0)
     X = torch.from_numpy(rng.normal(size=(97, 3)))
-    similarities = all_pairs(X) if neighbours is None else neighbour_graph(X, neighbours)
+    similarities = all_pairs(X) if neighbors is None else neighbor_graph(X, neighbors)
     S = as_matrix(similarities, similarities.values)
     p = (share * median_similarity(X) * rng.uniform(0.999, 1, 97)).astype(np.float32)
     messages = Messages(similarities, damping, p)
@@ -97,7 +97,7 @@ def test_all_pairs_are_squared_distances_also_far_from_the_origin(n: int) -> Non
 
 def test_the_graph_has_the_nearest_neighbors_both_ways() -> None:
     X = np.random.default_rng(3).normal(size=(80, 2))
-    similarities = neighbour_graph(torch.from_numpy(X), 5)
+    similarities = neighbor_graph(torch.from_numpy(X), 5)
     S = as_matrix(similarities, similarities.values)
     D2 = np.square(X[:, None] - X[None]).sum(axis=-1)
     near = np.zeros((80, 80), bool)

@@ -406,15 +406,6 @@ def test_devices(loss: Loss, device: str) -> None:
     torch.testing.assert_close(gradient.cpu(), expected_gradient)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
-@pytest.mark.parametrize("loss", [lifted_struct_loss, structured_hinge_loss])
-def test_forward_mode(loss: Loss) -> None:
-    X, y = batch(12, 3, 4)
-    _, gradient = value_and_gradient(loss, X, y)
-    _, tangent = torch.func.jvp(lambda x: loss(x, y), (X.detach(),), (X.detach(),))  # type: ignore[misc]
-    torch.testing.assert_close(tangent, (gradient * X).sum().detach())
-
-
 def test_functional_gradient() -> None:
     X, y = batch(12, 3, 4)
     _, expected = value_and_gradient(lifted_struct_loss, X, y)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["first_ranks", "neighbours", "squares"]
+__all__ = ["first_ranks", "neighbors", "squares"]
 
 
 def squares(Q: NDArray[np.floating], X: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -14,7 +14,7 @@ def squares(Q: NDArray[np.floating], X: NDArray[np.floating]) -> NDArray[np.floa
     return D2
 
 
-def neighbours(X: NDArray[np.floating]) -> NDArray[np.int64]:
+def neighbors(X: NDArray[np.floating]) -> NDArray[np.int64]:
     """All other rows, nearest first, of equal ones the lower index."""
     D2 = squares(X, X)
     np.fill_diagonal(D2, np.inf)
@@ -24,5 +24,5 @@ def neighbours(X: NDArray[np.floating]) -> NDArray[np.int64]:
 
 def first_ranks(X: NDArray[np.floating], y: NDArray[np.integer]) -> NDArray[np.int64]:
     """Rank of the first same-class row, 0 if there is none."""
-    hits = y[neighbours(X)] == y[:, None]
+    hits = y[neighbors(X)] == y[:, None]
     return np.where(hits.any(axis=1), hits.argmax(axis=1) + 1, 0) if len(X) > 1 else np.zeros(1, np.int64)

@@ -33,10 +33,10 @@ def test_loops_from_the_definitions(ties: bool) -> None:
     X, y = example()
     if ties:
         X = np.round(X)
-    lists = brute_force.neighbours(X)
+    lists = brute_force.neighbors(X)
     at_r, average, recall = [], [], {k: [] for k in (1, 5, 1000)}  # type: ignore[var-annotated]
-    for i, neighbours in enumerate(lists):
-        hits = y[neighbours] == y[i]
+    for i, nearest in enumerate(lists):
+        hits = y[nearest] == y[i]
         R = int(hits.sum())
         if R == 0:
             continue

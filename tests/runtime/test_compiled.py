@@ -16,7 +16,7 @@ try:
     main(["--help"])
 except SystemExit as leaving:
     assert leaving.code == 0
-kernels = [each for each in vars(sys.modules["liftedstruct.retrieval.counting"]).values() if hasattr(each, "signatures")]
+kernels = [each for each in vars(sys.modules["liftedstruct.retrieval.rank_kernels"]).values() if hasattr(each, "signatures")]
 assert kernels and not any(each.signatures for each in kernels), "--help has compiled something"
 print(liftedstruct.recall_at_k(np.array([[0.0], [1.0], [3.0], [3.5]]), list("aabb"), (1,)))
 """

@@ -1,14 +1,13 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import TypeVar
 
 import pytest
 import torch
 
-from liftedstruct.runtime.threads import few_threads, share_out, torch_threads
+from liftedstruct.runtime.threads import limit_threads, parallel_for
 
 T = TypeVar("T")
 MANY = 3  # more than one also where there is one core
@@ -27,17 +26,26 @@ def in_a_new_thread(work: Callable[[], T]) -> T:
         return pool.submit(work).result()
 
 
-@pytest.mark.parametrize("inside", [lambda: few_threads(1), lambda: torch_threads(1)])
-def test_other_threads_are_not_affected(inside: Callable[[], AbstractContextManager[None]]) -> None:
-    with inside():
+def test_other_threads_are_not_affected() -> None:
+    with limit_threads(1) as count:
+        assert count == 1
         assert torch.get_num_threads() == 1
         assert in_a_new_thread(torch.get_num_threads) == MANY
     assert torch.get_num_threads() == MANY
 
 
 def test_much_work_keeps_all_threads() -> None:
-    with few_threads(1 << 40):
+    with limit_threads(1 << 40) as count:
+        assert count == MANY
         assert torch.get_num_threads() == MANY
+
+
+def test_threads_of_another_library() -> None:
+    threads = [5]
+    with limit_threads(1, lambda: threads[-1], threads.append):
+        assert threads == [5, 1]
+        assert torch.get_num_threads() == MANY
+    assert threads == [5, 1, 5]
 
 
 def test_two_threads_that_overlap() -> None:
@@ -45,13 +53,13 @@ def test_two_threads_that_overlap() -> None:
     second_is_in, first_is_out = threading.Event(), threading.Event()
 
     def second() -> int:
-        with few_threads(1):
+        with limit_threads(1):
             second_is_in.set()
             assert first_is_out.wait(10)
         return torch.get_num_threads()
 
     with ThreadPoolExecutor(1) as pool:
-        with few_threads(1):
+        with limit_threads(1):
             found = pool.submit(second)
             assert second_is_in.wait(10)
         first_is_out.set()
@@ -64,7 +72,7 @@ def test_a_number_of_its_own_stays() -> None:
         assert torch.get_num_threads() == MANY  # the first call takes the default
         torch.set_num_threads(2)
         in_a_new_thread(partial(torch.set_num_threads, MANY))  # the default again
-        with few_threads(1):
+        with limit_threads(1):
             pass
         return torch.get_num_threads()
 
@@ -72,7 +80,7 @@ def test_a_number_of_its_own_stays() -> None:
     assert in_a_new_thread(torch.get_num_threads) == MANY
 
 
-def test_share_out_uses_one_thread_each_and_leaves_others_alone() -> None:
+def test_parallel_for_uses_one_thread_each_and_leaves_others_alone() -> None:
     seen: list[int] = []
     started = threading.Barrier(MANY + 1)
 
@@ -82,7 +90,7 @@ def test_share_out_uses_one_thread_each_and_leaves_others_alone() -> None:
         started.wait(10)
 
     with ThreadPoolExecutor(1) as pool:
-        shared = pool.submit(share_out, work, range(MANY))
+        shared = pool.submit(parallel_for, work, range(MANY))
         started.wait(10)
         outside = in_a_new_thread(torch.get_num_threads)
         started.wait(10)
@@ -95,9 +103,9 @@ def test_share_out_uses_one_thread_each_and_leaves_others_alone() -> None:
 def test_many_threads_at_once() -> None:
     def work(item: int) -> int:
         for _ in range(5):
-            with few_threads(1):
+            with limit_threads(1):
                 assert torch.get_num_threads() == 1
-            share_out(lambda _: None, range(3))
+            parallel_for(lambda _: None, range(3))
         return torch.get_num_threads()
 
     with ThreadPoolExecutor(8) as pool:

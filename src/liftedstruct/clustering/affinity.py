@@ -1,28 +1,34 @@
-r"""Affinity propagation, also to a given number of clusters, also on a graph of nearest neighbours.
+r"""Affinity propagation, also to a given number of clusters, also on a graph of nearest neighbors.
 
 Similarity is :math:`s_{ik} = -\lVert x_i - x_k \rVert^2`, the preference of every point to be an exemplar is one number on that
-scale, and what is maximised is the net similarity: the similarities of all points to their exemplars plus the preference for
+scale, and what is maximized is the net similarity: the similarities of all points to their exemplars plus the preference for
 each exemplar. The larger the preference, the more clusters.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numba
 import numpy as np
 
 from liftedstruct.clustering.exemplars import Indices
+<<<<<<< HEAD
 from liftedstruct.clustering.messages import Similarities
-from liftedstruct.clustering.search import Search, search_preference
+from liftedstruct.clustering.preference_search import Search, search_preference
 from liftedstruct.clustering.similarities import all_pairs, guess_preference, median_similarity, neighbour_graph
 from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, as_number, check_count, check_finite
+=======
+from liftedstruct.clustering.preference_search import PreferenceSearch
+from liftedstruct.clustering.similarities import all_pairs, guess_preference, median_similarity, neighbor_graph
+from liftedstruct.distances import unit_scale
+from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, as_number, check_count, check_finite
+>>>>>>> w-core
 from liftedstruct.runtime.limits import available_bytes
+from liftedstruct.runtime.threads import limit_threads
 
 __all__ = ["AffinityPropagation", "affinity_propagation"]
 
-SMALL = 2**18  # similarities, those of 512 points
+ITERATIONS = 2**8  # about as many as there are, for the number of threads
 
 
 @dataclass(frozen=True)
@@ -34,10 +40,10 @@ class AffinityPropagation:
     preference: float
     net_similarity: float
     n_iterations: int  # of all steps together
-    converged: bool  # whether the messages that gave this result had come to rest
-    neighbours: int | None  # of the graph; None if all pairs were used
-    asked: int | None  # the K that was asked for
-    trail: tuple[tuple[float, int], ...]  # (preference, clusters) of every step of the search for K
+    converged: bool  # whether the messages that gave this result had converged
+    neighbors: int | None  # of the graph; None if all pairs were used
+    requested: int | None  # the K that was asked for
+    history: tuple[tuple[float, int], ...]  # (preference, clusters) of every step of the search for K
 
     @property
     def n_clusters(self) -> int:
@@ -45,12 +51,13 @@ class AffinityPropagation:
         return len(self.exemplars)
 
     def __str__(self) -> str:
-        form = "all pairs" if self.neighbours is None else f"{self.neighbours} nearest neighbours"
-        asked = "" if self.asked is None else f" ({self.asked:,} asked for, {len(self.trail)} steps)"
-        rest = "" if self.converged else ", not at rest"
+        form = "all pairs" if self.neighbors is None else f"{self.neighbors} nearest neighbors"
+        requested = "" if self.requested is None else f" ({self.requested:,} requested, {len(self.history)} steps)"
+        state = "" if self.converged else ", not converged"
         return (
-            f"{self.n_clusters:,} clusters{asked} of {len(self.labels):,} points by affinity propagation on {form}: preference "
-            f"{self.preference:.6g}, net similarity {self.net_similarity:.6g}, {self.n_iterations:,} iterations{rest}"
+            f"{self.n_clusters:,} clusters{requested} of {len(self.labels):,} points by affinity propagation on {form}: "
+            f"preference {self.preference:.6g}, "
+            f"net similarity {self.net_similarity:.6g}, {self.n_iterations:,} iterations{state}"
         )
 
 
@@ -58,10 +65,10 @@ def affinity_propagation(
     embeddings: EmbeddingsLike,
     n_clusters: int | None = None,
     preference: float | None = None,
-    neighbours: int | None = None,
+    neighbors: int | None = None,
     damping: float = 0.9,
-    max_iterations: int = 1000,
-    unchanged: int | None = None,
+    max_iter: int = 1000,
+    convergence_iter: int | None = None,
     tolerance: float = 0.01,
     max_bytes: int | None = None,
     progress: bool = False,
@@ -81,16 +88,16 @@ def affinity_propagation(
         embeddings: (n, d), array or tensor of any float type.
         n_clusters: K. Neither this nor a preference: the preference is the median similarity, as Frey and Dueck propose.
         preference: of every point to be an exemplar, on the scale of :math:`-\lVert x_i - x_k \rVert^2`.
-        neighbours: messages go along the edges of the graph of so many nearest neighbours, made symmetric. A point can only
-            choose an exemplar among its neighbours, so it has to grow with the size of the clusters. By default all pairs are
-            used where they fit ``max_bytes``, and beyond that max(50, 5 n / K) neighbours.
+        neighbors: messages go along the edges of the graph of so many nearest neighbors, made symmetric. A point can only
+            choose an exemplar among its neighbors, so it has to grow with the size of the clusters. By default all pairs are
+            used where they fit ``max_bytes``, and beyond that max(50, 5 n / K) neighbors.
         damping: share of the old message that is kept, 0.5 to 1.
-        max_iterations: of each step.
-        unchanged: iterations without a change of the exemplars after which the messages count as at rest; by default five times
-            the span of the damping, 5 / (1 - damping), which is 50 at 0.9.
+        max_iter: of each step.
+        convergence_iter: iterations without a change of the exemplars after which the messages count as converged; by default
+            five times the span of the damping, 5 / (1 - damping), which is 50 at 0.9.
         tolerance: relative error of K that is accepted without a warning.
         max_bytes: memory that the form with all pairs may take (8 n² bytes); half of what is available by default.
-        progress: say on stderr how far the search is.
+        progress: print on stderr how far the search is.
 
     >>> found = affinity_propagation(np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]]), n_clusters=2)
     >>> found.labels, found.exemplars
@@ -100,21 +107,23 @@ def affinity_propagation(
     X = given - given.mean(dim=0)
     check_finite(given, X.square().sum().item())
     n, K = len(X), n_clusters
-    _check(n, K, preference, neighbours, damping, tolerance)
-    check_count("max_iterations", max_iterations)
-    unchanged = math.ceil(5 / (1 - damping) - 1e-9) if unchanged is None else check_count("unchanged", unchanged)
-    k = _form(n, K, neighbours, max_bytes)
+    _check(n, K, preference, neighbors, damping, tolerance)
+    check_count("max_iter", max_iter)
+    if convergence_iter is None:
+        convergence_iter = math.ceil(5 / (1 - damping) - 1e-9)
+    check_count("convergence_iter", convergence_iter)
+    k = _form(n, K, neighbors, max_bytes)
 
     # Messages are float32, so embeddings of any size are scaled to about 1, and what is on the scale of similarities back.
-    scale = 2.0 ** min(500, -math.frexp(float(X.abs().max()))[1])
+    scale = unit_scale(float(X.abs().max()))
     unit = scale**2
     X = X * scale
     largest = 4 * float(X.square().sum(dim=1).max())  # ‖x_i - x_k‖² of centred rows
-    similarities = all_pairs(X) if k is None else neighbour_graph(X, k)
-    search = Search(similarities, damping, max_iterations, unchanged, progress, unit)
-    with _threads_for(similarities):
+    similarities = all_pairs(X) if k is None else neighbor_graph(X, k)
+    search = PreferenceSearch(similarities, damping, max_iter, convergence_iter, progress, unit)
+    with limit_threads(ITERATIONS * len(similarities.values), numba.get_num_threads, numba.set_num_threads):
         if K is not None:
-            found = search_preference(search, K, guess_preference(X, K), largest, tolerance, k)
+            found = search.find(K, guess_preference(X, K), largest, tolerance, k)
             preference = found.preference / unit
         else:
             preference = median_similarity(X) / unit if preference is None else float(preference)
@@ -129,34 +138,23 @@ def affinity_propagation(
         net_similarity=alone / unit + preference * found.n_clusters,
         n_iterations=sum(step.iterations for step in search.steps),
         converged=found.converged,
-        neighbours=k,
-        asked=K,
-        trail=tuple((step.preference / unit, step.n_clusters) for step in search.steps),
+        neighbors=k,
+        requested=K,
+        history=tuple((step.preference / unit, step.n_clusters) for step in search.steps),
     )
 
 
-def _form(n: int, K: int | None, neighbours: int | None, max_bytes: int | None) -> int | None:
-    """How many neighbours the graph has, or None for all pairs."""
-    most, k = (available_bytes() // 2 if max_bytes is None else max_bytes), neighbours
+def _form(n: int, K: int | None, neighbors: int | None, max_bytes: int | None) -> int | None:
+    """How many neighbors the graph has, or None for all pairs."""
+    most, k = (available_bytes() // 2 if max_bytes is None else max_bytes), neighbors
     if k is None and 8 * n**2 > most:
         k = max(50, math.ceil(5 * n / K) if K else 100)
         if k >= n - 1:
             raise ValueError(
                 f"{n:,} points in {K or 'any number of'} clusters must have memory for all pairs, {8 * n**2 / 1e9:.1f} GB, got "
-                f"{most / 1e9:.1f} GB. Raise max_bytes, pass neighbours, or ask for more clusters."
+                f"{most / 1e9:.1f} GB. Raise max_bytes, pass neighbors, or ask for more clusters."
             )
     return None if k is not None and k >= n - 1 else k
-
-
-@contextmanager
-def _threads_for(similarities: Similarities) -> Iterator[None]:
-    """One thread for a small problem: waiting for others takes longer than the work, much longer on a busy machine."""
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1 if len(similarities.values) < SMALL else threads)
-    try:
-        yield
-    finally:
-        numba.set_num_threads(threads)
 
 
 def _check(n: int, K: int | None, preference: float | None, k: int | None, damping: float, tolerance: float) -> None:
@@ -169,7 +167,7 @@ def _check(n: int, K: int | None, preference: float | None, k: int | None, dampi
     if preference is not None and not math.isfinite(as_number(preference)):
         raise ValueError(f"preference must be finite, got {preference}. The median similarity is a good start.")
     if k is not None:
-        check_count("neighbours", k)
+        check_count("neighbors", k)
     if not 0.5 <= as_number(damping) < 1:
         raise ValueError(f"damping must be at least 0.5 and less than 1, got {damping}. Frey and Dueck use 0.5 to 0.9.")
     if not as_number(tolerance) >= 0:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from liftedstruct.clustering.messages import FAR, Floats, Similarities
 from liftedstruct.runtime.compiled import compiled
 
-__all__ = ["Clustering", "settle"]
+__all__ = ["Clustering", "refine_exemplars"]
 
 Indices = NDArray[np.int64]
 
@@ -25,7 +25,7 @@ class Clustering:
     net_similarity: float  # similarities of the points to their exemplars, plus the preference for each exemplar
 
 
-def settle(similarities: Similarities, is_exemplar: NDArray[np.bool_], preference: float) -> Clustering:
+def refine_exemplars(similarities: Similarities, is_exemplar: NDArray[np.bool_], preference: float) -> Clustering:
     """The clusters of these exemplars, after steps that can only raise the net similarity.
 
     A point that none of the exemplars is similar to (on a graph) is an exemplar itself. Then, until nothing gets better: an
@@ -61,9 +61,7 @@ def _covered(similarities: Similarities, is_exemplar: NDArray[np.bool_]) -> Indi
     nearest = _nearest(similarities, np.flatnonzero(is_exemplar))[0]
     for i in np.flatnonzero((nearest < 0) & ~is_exemplar):
         row = slice(similarities.start[i], similarities.start[i] + similarities.degrees[i])
-        is_exemplar[i] = not is_exemplar[
-            similarities.columns[row]
-        ].any()  # one before it may have become one that it can choose
+        is_exemplar[i] = not is_exemplar[similarities.columns[row]].any()  # one before it may have become an exemplar
     return np.flatnonzero(is_exemplar)
 
 
@@ -139,7 +137,7 @@ def _two_nearest(start, columns, s, exemplars, is_exemplar):  # type: ignore[no-
 
 @compiled(parallel=True)
 def _exchange_gains(start, columns, s, chosen, second, value, value2, lost, stranded):  # type: ignore[no-untyped-def]
-    """By how much the net similarity rises if point m takes the place of its exemplar k and all others choose anew."""
+    """By how much the net similarity rises if point m takes the place of its exemplar k and all others choose again."""
     n = len(chosen)
     everything = len(columns) == 0
     gains = np.empty(n)

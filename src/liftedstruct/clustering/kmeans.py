@@ -2,25 +2,26 @@ r"""K-means, the clustering of the authors' released code (the paper's text has 
 
 .. math:: \min_{c, k} \sum_i \lVert x_i - c_{k_i} \rVert^2
 
-faiss runs Lloyd's iterations from several random starts and keeps the best. Three things are added. The embeddings are centred
+faiss runs Lloyd's iterations from several random starts and keeps the best. Three things are added. The embeddings are centered
 and scaled by a power of two first, so that none are too far from the origin, too large or too small for the float32 of faiss.
-The centres are the means of their clusters in float64. And exactly K clusters come out: one that ended up empty takes the point
-that is farthest from its centre, which only makes the objective smaller.
+The centers are the means of their clusters in float64. And exactly K clusters come out: one that ended up empty takes the point
+that is farthest from its center, which only makes the objective smaller.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+<<<<<<< HEAD
 from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_count, check_finite
+=======
+from liftedstruct.distances import unit_scale
+from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_count, check_finite
+from liftedstruct.runtime.threads import limit_threads
+>>>>>>> w-core
 
 __all__ = ["KMeans", "kmeans"]
-
-# Products of an iteration below which one thread is used: some milliseconds of work. Threads of OpenMP wait for each other many
-# times an iteration, which costs little on an idle machine and hundreds of times the work on a busy one.
-SMALL = 5e7
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,15 @@ class KMeans:
     """What :func:`kmeans` found."""
 
     labels: NDArray[np.int64]  # (n,), the cluster of each embedding, 0..K-1, each at least once
-    centres: NDArray[np.float64]  # (K, d), the means of the clusters
-    objective: float  # the sum of squared distances to them
+    centers: NDArray[np.float64]  # (K, d), the means of the clusters
+    inertia: float  # the sum of squared distances to them
 
 
+<<<<<<< HEAD
 def kmeans(embeddings: EmbeddingsLike, n_clusters: int, seed: int = 0, starts: int = 5, iterations: int = 25) -> KMeans:
+=======
+def kmeans(embeddings: EmbeddingsLike, n_clusters: int, seed: int = 0, n_init: int = 5, max_iter: int = 25) -> KMeans:
+>>>>>>> w-core
     r"""Cluster by Euclidean distance into exactly K clusters, none of them empty.
 
     All points take part in every iteration; n K d products each, so 60,502 points of 64 dimensions in 11,316 clusters take
@@ -42,20 +47,20 @@ def kmeans(embeddings: EmbeddingsLike, n_clusters: int, seed: int = 0, starts: i
         embeddings: (n, d), any float type.
         n_clusters: K, at most the number of distinct embeddings.
         seed: of the random starts.
-        starts: how many; the one with the smallest objective is kept.
-        iterations: of each start.
+        n_init: random starts; the one with the smallest inertia is kept.
+        max_iter: iterations of each start.
 
     >>> import numpy as np
     >>> found = kmeans(np.array([[0.0], [1.0], [10.0], [11.0], [12.0]]), n_clusters=2)
-    >>> found.centres[found.labels, 0].tolist()
+    >>> found.centers[found.labels, 0].tolist()
     [0.5, 0.5, 11.0, 11.0, 11.0]
-    >>> found.objective  # 2 · 0.5² + 2 · 1²
+    >>> found.inertia  # 2 · 0.5² + 2 · 1²
     2.5
 
     """
     X = as_embeddings(embeddings).detach().cpu()
     K = check_count("n_clusters", n_clusters)
-    check_count("seed", seed, 0), check_count("starts", starts), check_count("iterations", iterations)
+    check_count("seed", seed, 0), check_count("n_init", n_init), check_count("max_iter", max_iter)
     if len(X) < K:
         raise ValueError(
             f"n_clusters must be at most the number of embeddings, {len(X)} here, got {K}. Pass {len(X)} or fewer."
@@ -64,13 +69,12 @@ def kmeans(embeddings: EmbeddingsLike, n_clusters: int, seed: int = 0, starts: i
     middle = points.mean(axis=0)
     points = points - middle
     check_finite(X, float(np.square(points).sum()))
-    scale = 2.0 ** min(1000, -math.frexp(np.abs(points).max())[1])  # of two: no digit is lost
-    rounded = np.ascontiguousarray(points * scale, dtype=np.float32)
+    rounded = np.ascontiguousarray(points * unit_scale(np.abs(points).max()), dtype=np.float32)
     _check_distinct(rounded, K)
-    labels = _by_faiss(rounded, K, seed, starts, iterations)
+    labels = _by_faiss(rounded, K, seed, n_init, max_iter)
     _fill_empty(rounded, labels, K)
-    centres = _means(points, labels, K)
-    return KMeans(labels, centres + middle, objective=float(_squares(points, labels, centres).sum()))
+    centers = _means(points, labels, K)
+    return KMeans(labels, centers + middle, inertia=float(_squares(points, labels, centers).sum()))
 
 
 def _check_distinct(points: NDArray[np.float32], K: int) -> None:
@@ -83,29 +87,26 @@ def _check_distinct(points: NDArray[np.float32], K: int) -> None:
         )
 
 
-def _by_faiss(points: NDArray[np.float32], K: int, seed: int, starts: int, iterations: int) -> NDArray[np.int64]:
+def _by_faiss(points: NDArray[np.float32], K: int, seed: int, n_init: int, max_iter: int) -> NDArray[np.int64]:
     """Lloyd's iterations; some clusters may be empty."""
     import faiss
 
     n, d = points.shape
     settings = faiss.ClusteringParameters()
-    settings.niter, settings.nredo, settings.seed = iterations, starts, seed % 2**31
+    settings.niter, settings.nredo, settings.seed = max_iter, n_init, seed % 2**31
     settings.min_points_per_centroid, settings.max_points_per_centroid = 1, n  # no warning, and no sampling
     index = faiss.IndexFlatL2(d)
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1 if n * K * d < SMALL else threads)
-    try:
+    # Threads of OpenMP wait for each other many times an iteration, which has n K d products.
+    with limit_threads(n * K * d, faiss.omp_get_max_threads, faiss.omp_set_num_threads):
         faiss.Clustering(d, K, settings).train(points, index)
         labels: NDArray[np.int64] = index.search(points, 1)[1][:, 0]
-    finally:
-        faiss.omp_set_num_threads(threads)
     return labels
 
 
 def _fill_empty(points: NDArray[np.float32], labels: NDArray[np.int64], K: int) -> None:
-    """Give each empty cluster the point that is farthest from its centre, and its duplicates, one after the other, in place.
+    """Give each empty cluster the point that is farthest from its center, and its duplicates, one after the other, in place.
 
-    That point is not at its centre, for then there would be fewer distinct points than clusters: the float64 mean of equal
+    That point is not at its center, for then there would be fewer distinct points than clusters: the float64 mean of equal
     float32 points is exactly where they are, and the squares of float32 differences do not vanish in float64.
     """
     empty = np.flatnonzero(np.bincount(labels, minlength=K) == 0)
@@ -133,7 +134,7 @@ def _means(points: NDArray[np.float64], labels: NDArray[np.int64], K: int) -> ND
     return means
 
 
-def _squares(points: NDArray[np.float64], labels: NDArray[np.int64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
+def _squares(points: NDArray[np.float64], labels: NDArray[np.int64], centers: NDArray[np.float64]) -> NDArray[np.float64]:
     """‖x_i - c_k‖² with k the cluster of i.                                                                      (n,)"""
-    squares: NDArray[np.float64] = np.square(points - centres[labels]).sum(axis=1)
+    squares: NDArray[np.float64] = np.square(points - centers[labels]).sum(axis=1)
     return squares

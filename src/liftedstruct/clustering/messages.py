@@ -24,7 +24,7 @@ over columns are kept for each of :data:`CHUNKS` parts of the rows and added in 
 on the number of threads.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -73,39 +73,22 @@ class Similarities:
         return tops
 
 
-@dataclass
 class Messages:
     """The state of the message passing between two iterations."""
 
-    similarities: Similarities
-    damping: float
-    preferences: Floats  # p_k                                                                    (n,)
-    c: float = 0.0
-    b: Floats = field(init=False)  # b_i                                                          (n,)
-    e: Floats = field(init=False)  # e_ik of the recent best k ...                                (n, RECENT)
-    e_at: NDArray[np.int32] = field(init=False)  # ... where they are in their row ...            (n, RECENT)
-    e_count: NDArray[np.int32] = field(init=False)  # ... and how many there are                  (n,)
-    alpha: Floats = field(init=False)  # α_k                                                      (n,), then zeros to a block
-    f: Floats = field(init=False)  # f_ik                                                         beside the similarities
-    live: NDArray[np.bool_] = field(init=False)  # which blocks of f hold anything, or an e_ik    beside the tops
-    r_own: Floats = field(init=False)  # r_kk                                                     (n,)
-    a_own: Floats = field(init=False)  # a_kk                                                     (n,)
-    u: Floats = field(init=False)  # u_k                                                          (n,), then zeros to a block
-    best: NDArray[np.int32] = field(init=False)  # k of the largest a_ik + s_ik, k = i included   (n,)
-    sums: Floats = field(init=False)  # sum over the rows of a chunk of max(0, r_ik)              (CHUNKS, n to a block)
-
-    def __post_init__(self) -> None:
-        n = self.similarities.n
-        room = n + -n % BLOCK
-        self.b, self.r_own, self.a_own = np.zeros((3, n), np.float32)
-        self.alpha, self.u = np.zeros((2, room), np.float32)
-        self.e = np.zeros((n, RECENT), np.float32)
-        self.e_at = np.zeros((n, RECENT), np.int32)
-        self.e_count = np.zeros(n, np.int32)
-        self.f = np.zeros_like(self.similarities.values)
-        self.live = np.zeros(len(self.similarities.tops), np.bool_)
-        self.best = np.arange(n, dtype=np.int32)
-        self.sums = np.zeros((CHUNKS, room), np.float32)
+    def __init__(self, similarities: Similarities, damping: float, preferences: Floats) -> None:
+        n, room = similarities.n, similarities.n + -similarities.n % BLOCK
+        self.similarities, self.damping, self.preferences = similarities, damping, preferences  # p_k (n,)
+        self.c = 0.0
+        self.b, self.r_own, self.a_own = np.zeros((3, n), np.float32)  # b_i, r_kk, a_kk          (n,)
+        self.e = np.zeros((n, RECENT), np.float32)  # e_ik of the recent best k ...               (n, RECENT)
+        self.e_at = np.zeros((n, RECENT), np.int32)  # ... where they are in their row ...        (n, RECENT)
+        self.e_count = np.zeros(n, np.int32)  # ... and how many there are                        (n,)
+        self.alpha, self.u = np.zeros((2, room), np.float32)  # α_k, u_k                          (n,), then zeros to a block
+        self.f = np.zeros_like(similarities.values)  # f_ik                                       beside the similarities
+        self.live = np.zeros(len(similarities.tops), np.bool_)  # blocks of f or e that are not 0 beside the tops
+        self.best = np.arange(n, dtype=np.int32)  # k of the largest a_ik + s_ik, k = i included  (n,)
+        self.sums = np.zeros((CHUNKS, room), np.float32)  # over the rows of a chunk, max(0, r_ik)
 
     def iterate(self) -> NDArray[np.bool_]:
         """One iteration; which points are exemplars now."""
@@ -114,19 +97,8 @@ class Messages:
         c_old, c_new = np.float32(self.c), np.float32(self.damping * self.c + (1 - self.damping))
         pull: Floats = np.minimum(self.u, ZERO)
         self.alpha = keep * self.alpha + take * pull
-        state = (
-            self.b,
-            self.e,
-            self.e_at,
-            self.e_count,
-            self.alpha,
-            self.f,
-            self.live,
-            self.r_own,
-            self.a_own,
-            self.u,
-            self.best,
-        )
+        recent = self.e, self.e_at, self.e_count
+        state = self.b, *recent, self.alpha, self.f, self.live, self.r_own, self.a_own, self.u, self.best
         _sweep(rows.start, rows.columns, rows.values, rows.tops, self.preferences, *state, c_old, c_new, keep, self.sums)
         total = self.sums.sum(axis=0, dtype=np.float64)[:n].astype(np.float32)  #                 (n,)
         self.c = float(c_new)

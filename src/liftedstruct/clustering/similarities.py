@@ -7,7 +7,7 @@ from torch import Tensor
 from liftedstruct.clustering.messages import BLOCK, FAR, Similarities
 from liftedstruct.retrieval import nearest_neighbors
 
-__all__ = ["all_pairs", "guess_preference", "median_similarity", "neighbour_graph"]
+__all__ = ["all_pairs", "guess_preference", "median_similarity", "neighbor_graph"]
 
 ROWS = 512  # of a product
 CLOSE = 1e-9  # of ‖x‖² + ‖y‖²: below, less than float32's seven digits are left of a difference of float64 products
@@ -30,8 +30,8 @@ def all_pairs(X: Tensor) -> Similarities:
     return Similarities(np.arange(n + 1) * room, np.empty(0, np.int32), values.numpy().reshape(-1))
 
 
-def neighbour_graph(X: Tensor, k: int) -> Similarities:
-    """The k nearest neighbours of each point, and the points that it is a nearest neighbour of."""
+def neighbor_graph(X: Tensor, k: int) -> Similarities:
+    """The k nearest neighbors of each point, and the points that it is a nearest neighbor of."""
     n = len(X)
     distances, nearest = nearest_neighbors(X.numpy(), k)
     i, j = np.repeat(np.arange(n), k), nearest.reshape(-1).astype(np.int64)

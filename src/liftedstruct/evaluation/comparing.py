@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from liftedstruct.clustering.agreement import Contingency, contingency
+from liftedstruct.clustering import Contingency, contingency
 from liftedstruct.evaluation.evaluating import hits_by_class
 from liftedstruct.evaluation.resampling import (
     LEVEL,
@@ -22,7 +22,7 @@ from liftedstruct.evaluation.resampling import (
     weighted_recall,
 )
 from liftedstruct.evaluation.scores import Scores
-from liftedstruct.retrieval.ranks import SINGLES
+from liftedstruct.retrieval import SINGLES
 from liftedstruct.runtime.checks import check_count
 
 __all__ = ["Comparison", "Difference", "compare"]

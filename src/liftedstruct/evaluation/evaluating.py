@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from liftedstruct.clustering import affinity_propagation, kmeans, nmi, pairwise_f1
-from liftedstruct.clustering.agreement import Contingency, contingency
+from liftedstruct.clustering.cluster_metrics import Contingency, contingency
 from liftedstruct.evaluation.resampling import LEVEL, Array, bootstrap, interval, weighted_f1, weighted_nmi, weighted_recall
 from liftedstruct.evaluation.scores import Estimate, Integers, Scores
 from liftedstruct.retrieval import first_ranks
-from liftedstruct.retrieval.ranks import SINGLES, check_ks
+from liftedstruct.retrieval import SINGLES, check_ks
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_classes, as_embeddings, as_labels, check_count, pick
 from liftedstruct.runtime.progress import say
 
@@ -177,7 +177,7 @@ def _cluster(name: str, X: Tensor, K: int, seed: int, progress: bool) -> tuple[I
         warnings.simplefilter("ignore", UserWarning)  # of a K that was not reached: the protocol says it
         found = affinity_propagation(X, n_clusters=K, progress=progress)
     reached = "" if len(found.exemplars) == K else f" ({K:,} asked for)"
-    form = "all pairs" if found.neighbours is None else f"{found.neighbours:,} neighbours"
+    form = "all pairs" if found.neighbors is None else f"{found.neighbors:,} neighbours"
     rest = "" if found.converged else ", not converged"
     return found.labels, f"{len(found.exemplars):,}{reached} of affinity propagation on {form}{rest}"
 

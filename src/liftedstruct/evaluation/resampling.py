@@ -32,7 +32,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.clustering.agreement import Contingency
+from liftedstruct.clustering import Contingency
 
 __all__ = [
     "LEVEL",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liftedstruct.embeddings import OF, SEEN
-from liftedstruct.retrieval.ranks import SINGLES
+from liftedstruct.retrieval import SINGLES
 from liftedstruct.runtime.atomic import write_json
 from liftedstruct.runtime.checks import pick
 

@@ -30,12 +30,12 @@ def closed_form(compute: Compute) -> Callable[..., Tensor]:
         return embeddings.new_empty(()), embeddings.new_empty(embeddings.shape)
 
     def loss(embeddings: Tensor, labels: Tensor, *settings: Any, plain: Plain) -> Tensor:
-        function = _function(embeddings)
+        gradient = embeddings.requires_grad and torch.is_grad_enabled()
         run = operator if torch.compiler.is_compiling() else compute
-        value, dX = run(embeddings.detach(), labels, *settings, function is not None)
-        if function is None:
+        value, dX = run(embeddings.detach(), labels, *settings, gradient)
+        if not gradient:
             return value
-        out: Tensor = function.apply(embeddings, value, dX, plain)  # type: ignore[no-untyped-call]
+        out: Tensor = _ClosedForm.apply(embeddings, value, dX, plain)  # type: ignore[no-untyped-call]
         return out
 
     return loss
@@ -59,24 +59,3 @@ class _ClosedForm(torch.autograd.Function):
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             (dX,) = torch.autograd.grad(ctx.plain(embeddings), embeddings, create_graph=True)
         return d_loss * dX, None, None, None
-
-
-class _ClosedFormForward(_ClosedForm):
-    """The same for forward-mode derivatives, which ``torch.compile`` does not trace."""
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Plain], output: Tensor) -> None:
-        _ClosedForm.setup_context(ctx, inputs, output)
-        ctx.save_for_forward(inputs[2])
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        change: Tensor = (ctx.saved_tensors[-1] * tangent).sum()
-        return change
-
-
-def _function(embeddings: Tensor) -> type[_ClosedForm] | None:
-    """How the gradient is wanted, if it is."""
-    if not torch.compiler.is_compiling() and torch.autograd.forward_ad.unpack_dual(embeddings).tangent is not None:
-        return _ClosedFormForward
-    return _ClosedForm if embeddings.requires_grad and torch.is_grad_enabled() else None

@@ -119,15 +119,9 @@ def _contrastive(embeddings: Tensor, labels: Tensor, margin: float, gradient: bo
         n_positive, n_negative = batch.n_pairs, m * (m - 1) // 2 - batch.n_pairs
         _warn_of_one_kind(n_positive, n_negative, "pairs", "BalancedSampler")
         loss, dX = embeddings.new_zeros(()), torch.zeros_like(embeddings)
-        blocks = batch.blocks(MAX_BYTES)
-        D_block = embeddings.new_empty(blocks[0].stop, m)
-        for rows in blocks:
-            D = batch.products(rows, out=D_block[: rows.stop - rows.start])
-            close = batch.distances(D, rows)
-            cols, real = batch.positives(rows)
-            which = batch.close(D, rows) if close and gradient else None
-            D_pos = D.gather(1, cols).masked_fill_(~real, 0)  #                                       (b, size)
-            D.scatter_(1, cols, torch.inf)  # now of negative pairs only
+        for rows, D, cols, real, D_pos, close in batch.distance_blocks(MAX_BYTES):
+            which = batch.close(D.scatter(1, cols, D_pos), rows) if close and gradient else None
+            D_pos.masked_fill_(~real, 0)  #                                                           (b, size)
             H = (margin - D).clamp_min_(0)  # [α - D_ik]+                                             (b, m)
             # 4 and not 2: each pair is met from both sides
             loss += D_pos.square().sum() / (4 * max(1, n_positive)) + H.square().sum() / (4 * max(1, n_negative))

@@ -300,30 +300,23 @@ def _structured_hinge(
         loss = embeddings.new_zeros(())
         if batch.n_pairs == 0 or batch.n_classes < 2:
             return loss, dX
-        m, blocks = len(embeddings), batch.blocks(max_bytes)
-        D_block = embeddings.new_empty(blocks[0].stop, m)
+        m = len(embeddings)
         nearest = embeddings.new_empty(m)  # min_k D_ik ...
         k = torch.empty_like(batch.order)  # ... and the k where it is, in the caller's order
-        for rows in blocks:
-            D = batch.products(rows, out=D_block[: rows.stop - rows.start])
-            batch.distances(D, rows)
-            D.scatter_(1, batch.positives(rows)[0], torch.inf)
+        for rows, D, *_ in batch.distance_blocks(max_bytes):
             torch.amin(D, dim=1, out=nearest[rows])
             k[rows] = batch.order.expand_as(D).masked_fill(nearest[rows, None] != D, m).amin(dim=1)
 
         w = torch.empty_like(nearest)  # what is pushed along row i's nearest negative
-        for rows in blocks:
-            D = batch.products(rows, out=D_block[: rows.stop - rows.start])
-            close = batch.distances(D, rows)
-            cols, real = batch.positives(rows)
-            D_pos, n_i, n_j = D.gather(1, cols), nearest[rows, None], nearest[cols]
+        for rows, D, cols, real, D_pos, close in batch.distance_blocks(max_bytes):
+            n_i, n_j = nearest[rows, None], nearest[cols]
             J = ((2 * margin - n_i - n_j if plus else margin - torch.minimum(n_i, n_j)) + D_pos).clamp_min_(0)
             J.masked_fill_(~real, 0)
             loss += (J * (J / (4 * batch.n_pairs))).sum()  # 4 and not 2: each pair is met from both sides
             if not gradient:
                 continue
             g = J / batch.n_pairs
-            which = batch.close(D, rows) if close else None
+            which = batch.close(D.scatter(1, cols, D_pos), rows) if close else None
             M = D.zero_().scatter_add_(1, cols, torch.where(D_pos > 0, -g / D_pos, 0.0))
             if which is not None:
                 batch.by_differences(M, rows, which, dX)

@@ -16,7 +16,6 @@ batch as in FaceNet (Schroff, Kalenichenko and Philbin, CVPR 2015); it is chosen
 structured loss mines both images of every pair.
 """
 
-from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -61,9 +60,7 @@ def triplet_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float =
     pick(TRIPLETS, triplets, "triplets")
     semi_hard = triplets.endswith("semi-hard")
     if not triplets.startswith("rows"):
-        return _triplet_closed(
-            X, y, alpha, semi_hard, plain=partial(_differentiable, labels=y, margin=alpha, semi_hard=semi_hard)
-        )
+        return _triplet_closed(X, y, alpha, semi_hard, plain=lambda x: _weighted(x, y, alpha, semi_hard)[0])
     if m % 3:
         raise ValueError(
             f"triplet_loss needs triplets in rows 3t, 3t + 1, 3t + 2, so a multiple of three rows, got {m}. "
@@ -96,34 +93,29 @@ class TripletLoss(nn.Module):
         return f"margin={self.margin}, triplets={self.triplets!r}"
 
 
-def _triplet(embeddings: Tensor, labels: Tensor, margin: float, semi_hard: bool, gradient: bool) -> tuple[Tensor, Tensor]:
-    r"""The loss over triplets of the whole batch, and its gradient.
+def _weighted(embeddings: Tensor, labels: Tensor, margin: float, semi_hard: bool) -> tuple[Tensor, Tensor]:
+    r"""The loss over triplets of the whole batch, differentiable at will, and half its gradient.
 
     A triplet above 0 adds :math:`D_{ap}^2` and takes :math:`D_{an}^2` away. With :math:`w_{ij}` the number of active triplets
     with pair ij, signed, the loss is :math:`\sum_{ij} w_{ij} D_{ij}^2 = \mathrm{tr}\, X^\top L X` plus their margins, with
     the Laplacian :math:`L = \mathrm{diag}(S 1) - S` of :math:`S = w + w^\top`. Its gradient is :math:`2 L X`.
     """
     with full_precision(embeddings.device):
-        batch = SortedBatch.of(embeddings, labels)
-        S, margins = _active(batch, margin, semi_hard)
-        X = embeddings.index_select(0, batch.order).to(S.dtype)
-        X -= X.mean(dim=0)
-        LX = S.sum(dim=1, keepdim=True) * X - S @ X  #                                                (m, d)
-        loss, dX = (X * LX).sum() + margins, batch.in_callers_order(2 * LX)
-        return loss.to(embeddings.dtype), dX.to(embeddings.dtype)
-
-
-_triplet_closed = closed_form(_triplet)
-
-
-def _differentiable(embeddings: Tensor, labels: Tensor, margin: float, semi_hard: bool) -> Tensor:
-    """The same for second derivatives; S is constant but for the jumps."""
-    with full_precision(embeddings.device):
         batch = SortedBatch.of(embeddings.detach(), labels)
         S, margins = _active(batch, margin, semi_hard)
         X = embeddings.index_select(0, batch.order).to(S.dtype)
         X = X - X.detach().mean(dim=0)
-        return ((X * (S.sum(dim=1, keepdim=True) * X - S @ X)).sum() + margins).to(embeddings.dtype)
+        LX = S.sum(dim=1, keepdim=True) * X - S @ X  #                                                (m, d)
+        loss = (X * LX).sum() + margins
+        return loss.to(embeddings.dtype), batch.in_callers_order(LX).to(embeddings.dtype)
+
+
+def _triplet(embeddings: Tensor, labels: Tensor, margin: float, semi_hard: bool, gradient: bool) -> tuple[Tensor, Tensor]:
+    loss, half = _weighted(embeddings, labels, margin, semi_hard)
+    return loss, 2 * half
+
+
+_triplet_closed = closed_form(_triplet)
 
 
 def _active(batch: SortedBatch, margin: float, semi_hard: bool) -> tuple[Tensor, float]:
@@ -133,13 +125,8 @@ def _active(batch: SortedBatch, margin: float, semi_hard: bool) -> tuple[Tensor,
     W = batch.X.new_zeros((m, m), dtype=wide)
     if batch.n_pairs == 0 or batch.n_classes < 2:
         return W, 0.0
-    for rows in batch.blocks(MAX_BYTES):
-        D2 = batch.products(rows, out=batch.X.new_empty(rows.stop - rows.start, m))
-        batch.distances(D2, rows)
-        D2.square_()
-        cols, real = batch.positives(rows)
-        D2_ap = D2.gather(1, cols).masked_fill_(~real, -torch.inf)  #                                 (b, size)
-        D2_an = D2.scatter_(1, cols, torch.inf)  # infinite where not a negative                      (b, m)
+    for rows, D, cols, real, D_pos, _ in batch.distance_blocks(MAX_BYTES):
+        D2_an, D2_ap = D.square_(), D_pos.square_().masked_fill_(~real, -torch.inf)  #                (b, m), (b, size)
         if semi_hard:
             D2_an, n = D2_an.sort(dim=1, stable=True)
             last = (m - 1 - batch.size[rows, None]).expand_as(cols)  # the farthest negative

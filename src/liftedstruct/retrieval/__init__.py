@@ -1,10 +1,12 @@
-"""Who is near whom: exact Recall@K at any scale, its sisters, and lists of nearest neighbours."""
+"""Nearest neighbors and the retrieval metrics on them: exact Recall@K at any scale, precision, MAP@R."""
 
-from liftedstruct.retrieval.listing import nearest_neighbors
+from liftedstruct.retrieval.neighbors import nearest_neighbors
 from liftedstruct.retrieval.precision import map_at_r, precision_at_1, r_precision, retrieval_recall
-from liftedstruct.retrieval.ranks import first_ranks, recall_at_k
+from liftedstruct.retrieval.recall import SINGLES, check_ks, first_ranks, recall_at_k
 
 __all__ = [
+    "SINGLES",
+    "check_ks",
     "first_ranks",
     "map_at_r",
     "nearest_neighbors",

@@ -10,7 +10,7 @@ map_at_r                    the same, but early positives count more (Musgrave, 
 retrieval_recall            which share of the R positives are among the K nearest? Information retrieval's recall
 ==========================  ===================================================================================
 
-All are averages over the queries that have a positive. Neighbours are exact, and of equal distances the lower index is nearer.
+All are averages over the queries that have a positive. Neighbors are exact, and of equal distances the lower index is nearer.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,10 +18,17 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from liftedstruct.retrieval.exact import door
-from liftedstruct.retrieval.listing import Search
+<<<<<<< HEAD
+from liftedstruct.retrieval.exact_distances import door
+from liftedstruct.retrieval.neighbors import Search
 from liftedstruct.retrieval.ranks import check_ks, recall_at_k
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_labels
+=======
+from liftedstruct.retrieval.exact_distances import as_cpu_matrix
+from liftedstruct.retrieval.neighbors import NeighborSearch
+from liftedstruct.retrieval.recall import check_ks, recall_at_k
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_labels
+>>>>>>> w-core
 
 __all__ = ["map_at_r", "precision_at_1", "r_precision", "retrieval_recall"]
 
@@ -107,7 +114,7 @@ def _hits_up_to_r(embeddings: EmbeddingsLike, labels: LabelsLike) -> Iterator[tu
 
 def _hits(embeddings: EmbeddingsLike, labels: LabelsLike, k: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
     """Blocks of queries: which of their k nearest (R if none is given) are positives (b, k), and R in float64 (b,)."""
-    X = door(embeddings)
+    X = as_cpu_matrix(embeddings)
     y = as_labels(labels, X)
     _, classes, sizes = y.unique(return_inverse=True, return_counts=True)
     R = sizes[classes] - 1
@@ -115,7 +122,7 @@ def _hits(embeddings: EmbeddingsLike, labels: LabelsLike, k: int | None = None) 
     n_queries = int((R > 0).sum())
     if not n_queries:
         raise ValueError(f"labels must have two images of some class, got {len(X)} images of {len(X)} classes. Add images.")
-    search = Search(X)
+    search = NeighborSearch(X)
     begin = 0
     while begin < n_queries:
         longest = int(R[begin]) if k is None else min(k, len(X) - 1)

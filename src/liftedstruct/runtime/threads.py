@@ -1,4 +1,4 @@
-"""Work shared out among threads, one per core, each with a matrix product of its own.
+"""How many threads work is worth, and work shared among threads, one per core, each with a matrix product of its own.
 
 Two threads that multiply a block each, and count it while it is in their cache, are faster than two that work on one product
 and meet after it; and no pool of threads spins while another one works.
@@ -12,23 +12,23 @@ from typing import TypeVar
 
 import torch
 
-__all__ = ["few_threads", "share_out", "torch_threads"]
+__all__ = ["limit_threads", "parallel_for"]
 
 T = TypeVar("T")
-LITTLE = 1 << 26  # multiplications: a few milliseconds
+SMALL = 1 << 26  # multiplications: a few milliseconds
 
 _setting = threading.Lock()  # held while the default of new threads may be wrong
 
 
-def share_out(work: Callable[[T], object], items: Iterable[T]) -> None:
+def parallel_for(work: Callable[[T], object], items: Iterable[T]) -> None:
     """Do the work on every item, in as many threads as torch uses; inside, torch itself uses one."""
     items = list(items)
-    n_threads = min(_threads_here(), len(items))
+    n_threads = min(_torch_threads(), len(items))
     if n_threads == 1:
         for item in items:
             work(item)
         return
-    pool = ThreadPoolExecutor(n_threads, initializer=_set_threads_here, initargs=(1,))
+    pool = ThreadPoolExecutor(n_threads, initializer=_set_torch_threads, initargs=(1,))
     try:
         for _ in pool.map(work, items):
             pass
@@ -37,32 +37,36 @@ def share_out(work: Callable[[T], object], items: Iterable[T]) -> None:
 
 
 @contextmanager
-def few_threads(multiplications: int) -> Iterator[None]:
-    """Inside, one thread does all if it is little: on a busy machine, waiting for a second one takes longer than the work."""
-    with torch_threads(1 if multiplications <= LITTLE else _threads_here()):
-        yield
+def limit_threads(
+    multiplications: float, get: Callable[[], int] | None = None, set_to: Callable[[int], object] | None = None
+) -> Iterator[int]:
+    """Inside, one thread does all if it is little: on a busy machine, waiting for a second one takes longer than the work.
 
+    Args:
+        multiplications: how much work there is, between two points where threads wait for each other or in all.
+        get: the number of threads of a library; by default of torch, for what the calling thread computes.
+        set_to: the function that sets it.
 
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Inside, torch uses so many threads for what the calling thread computes; nothing changes for other threads."""
-    before = _threads_here()
-    if count == before:
-        yield
+    Yields the number of threads.
+    """
+    get, set_to = get or _torch_threads, set_to or _set_torch_threads
+    before = get()
+    if before == 1 or multiplications > SMALL:
+        yield before
         return
-    _set_threads_here(count)
+    set_to(1)
     try:
-        yield
+        yield 1
     finally:
-        _set_threads_here(before)
+        set_to(before)
 
 
-def _threads_here() -> int:
+def _torch_threads() -> int:
     with _setting:  # the first call of a thread takes the default
         return torch.get_num_threads()
 
 
-def _set_threads_here(count: int) -> None:
+def _set_torch_threads(count: int) -> None:
     """Like ``torch.set_num_threads``, for the calling thread alone.
 
     torch has a number for each thread and a default that a thread takes when it first asks, and sets both. So this thread asks

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from liftedstruct.data import Indices, hold_out
 from liftedstruct.retrieval import first_ranks
 from liftedstruct.runtime.progress import Bar
-from liftedstruct.runtime.threads import few_threads
+from liftedstruct.runtime.threads import limit_threads
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.heads import principal_components
 from liftedstruct.training.inputs import HELD_OUT
@@ -153,7 +153,7 @@ def _optimize(start: _Start, labels: Indices, config: TrainConfig, progress: boo
     layer.weight.data.copy_(start.weight)
     learner = Learner(config, layer, labels)
     m = learner.sampler.batch_size
-    with few_threads(m * layer.weight.numel()), Bar(f"fit, rate {config.lr:g}", config.steps * m, wanted=progress) as bar:
+    with limit_threads(3 * m * layer.weight.numel()), Bar(f"fit, rate {config.lr:g}", config.steps * m, wanted=progress) as bar:
         for step in range(config.steps):
             if learner.refresh_due(step):
                 learner.refresh(layer(U).detach().numpy())

@@ -10,14 +10,14 @@ from matplotlib.patches import Arc
 from torch import Tensor
 
 from liftedstruct.figures.illustrations import markers
-from liftedstruct.figures.illustrations.gradients import Loss, distance_gradients
+from liftedstruct.figures.illustrations.gradients import Loss, contrastive_rows, distance_gradients, triplet_rows
 from liftedstruct.figures.style import FAINT, new_figure, styled
-from liftedstruct.losses import contrastive_loss, lifted_struct_loss, triplet_loss
+from liftedstruct.losses import lifted_struct_loss
 
 __all__ = ["LABELS", "batch_graph", "equidistant"]
 
 LABELS = torch.tensor([0, 0, 1, 1, 1, 2])  # six images that are three pairs, two triplets and one batch
-LOSSES: dict[str, Loss] = {"m/2": contrastive_loss, "2m/3": triplet_loss, "m(m − 1)/2": lifted_struct_loss}  # by most edges
+LOSSES: dict[str, Loss] = {"m/2": contrastive_rows, "2m/3": triplet_rows, "m(m − 1)/2": lifted_struct_loss}  # by most edges
 
 
 @styled()

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
 from liftedstruct.figures.illustrations import markers
-from liftedstruct.figures.illustrations.gradients import Loss, negative_gradient
+from liftedstruct.figures.illustrations.gradients import Loss, contrastive_rows, negative_gradient, triplet_rows
 from liftedstruct.figures.style import FAINT, INK, PAPER, new_figure, styled
-from liftedstruct.losses import contrastive_loss, lifted_struct_loss, triplet_loss
+from liftedstruct.losses import lifted_struct_loss
 
 __all__ = ["POINTS", "Move", "compute_move", "failure_modes", "paper_moves"]
 
@@ -58,8 +58,8 @@ def compute_move(loss: Loss, rows: list[int]) -> Move:
 def paper_moves() -> tuple[Move, Move, Move]:
     """The contrastive loss has one negative pair, the triplet loss one triplet, the lifted structured loss all points."""
     return (
-        compute_move(contrastive_loss, [0, NEGATIVE]),
-        compute_move(triplet_loss, [0, POSITIVE, NEGATIVE]),
+        compute_move(contrastive_rows, [0, NEGATIVE]),
+        compute_move(triplet_rows, [0, POSITIVE, NEGATIVE]),
         compute_move(lifted_struct_loss, [0, *OWN, *OTHERS]),
     )
 
@@ -71,8 +71,8 @@ def failure_modes() -> Figure:
     The same points under three losses; the arrows are drawn for x_i and its class.
     """
     D_ip = (POINTS[0] - POINTS[POSITIVE]).norm().item()
-    pairs = [compute_move(contrastive_loss, [0, n]) for n in OTHERS]
-    triplets = [compute_move(triplet_loss, [0, p, n]) for p in OWN for n in OTHERS]
+    pairs = [compute_move(contrastive_rows, [0, n]) for n in OTHERS]
+    triplets = [compute_move(triplet_rows, [0, p, n]) for p in OWN for n in OTHERS]
     panels = (  # radius and rule of the margin, names of points, what all possible draws do
         (markers.MARGIN, "D = α", {0: "xᵢ", NEGATIVE: "xⱼ"}, _describe_draws(pairs, "pairs")),
         (

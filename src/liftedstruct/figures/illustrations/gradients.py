@@ -6,13 +6,19 @@ gives for the points determines :math:`\partial J / \partial D_{ij}`, and thus w
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-__all__ = ["Loss", "distance_gradients", "negative_gradient", "pair_gradients"]
+from liftedstruct.losses import contrastive_loss, triplet_loss
+
+__all__ = ["Loss", "contrastive_rows", "distance_gradients", "negative_gradient", "pair_gradients", "triplet_rows"]
 
 Loss = Callable[[Tensor, Tensor, float], Tensor]
+
+contrastive_rows = partial(contrastive_loss, pairs="rows")  # Eq. 1 ...
+triplet_rows = partial(triplet_loss, triplets="rows")  # ... and Eq. 2, as the paper states them
 
 ROUNDING = 1e-9  # of the largest gradient; smaller ones are 0
 
@@ -29,9 +35,8 @@ def distance_gradients(loss: Loss, X: Tensor, y: Tensor, margin: float) -> Tenso
 
     The points must be in general position (m points that span m - 1 dimensions), so that no distance depends on the others.
 
-    >>> from liftedstruct import contrastive_loss
     >>> X = torch.eye(4, dtype=torch.float64)  # all at distance √2
-    >>> G = distance_gradients(contrastive_loss, X, torch.tensor([0, 0, 1, 2]), 1.0)
+    >>> G = distance_gradients(contrastive_rows, X, torch.tensor([0, 0, 1, 2]), 1.0)
     >>> G[0].round(decimals=12).tolist()  # 2 √2 / m; the others are no pairs
     [0.0, 0.707106781187, 0.0, 0.0]
 

@@ -4,7 +4,7 @@ The distance of two images is defined to the last bit: :math:`D_{ij}^2 = \sum_k 
 sum in float64, added up in the order of the dimensions. So :math:`D_{ij} = D_{ji}`, equal vectors are at distance 0, and
 images at equal :math:`D^2` are tied; of these the one with the lower index counts as the nearer.
 
-Nearly all comparisons are decided much faster, from the product :math:`a_i \cdot a_j` in float32 of the centred and scaled
+Nearly all comparisons are decided much faster, from the product :math:`a_i \cdot a_j` in float32 of the centered and scaled
 vectors :math:`a = s (x - c)`. :func:`slack` bounds what rounding can do there, in any order of summation, so a comparison that
 clears it is the one that the defined distance would make. The few others are made with :func:`squares` itself.
 """
@@ -18,11 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+<<<<<<< HEAD:src/liftedstruct/retrieval/exact.py
 from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_finite
+=======
+from liftedstruct.distances import unit_scale
+from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_finite
+>>>>>>> w-core:src/liftedstruct/retrieval/exact_distances.py
 from liftedstruct.runtime.compiled import Decorator, compiled
-from liftedstruct.runtime.threads import few_threads, share_out
+from liftedstruct.runtime.threads import limit_threads, parallel_for
 
-__all__ = ["Frame", "blocks_of", "door", "gamma", "kernel", "scaled_into", "slack", "squares", "squares_of_pairs"]
+__all__ = ["Scaler", "as_cpu_matrix", "blocks_of", "gamma", "kernel", "scaled_into", "slack", "squares"]
 
 Singles = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -32,14 +37,20 @@ kernel: Decorator = compiled(nogil=True, error_model="numpy")
 
 U = 2.0**-24  # half a unit in the last place of float32
 LARGEST = 1e37  # squares up to here cannot overflow float32 on the way
-SAMPLE = 1024  # rows that the centre and the scale are taken from
+SAMPLE = 1024  # rows that the center and the scale are taken from
 TINY = 2.0**-120  # per dimension: what float32 loses where it underflows
 
 
+<<<<<<< HEAD:src/liftedstruct/retrieval/exact.py
 def door(embeddings: EmbeddingsLike) -> Tensor:
-    """EmbeddingsLike as a contiguous tensor (n, d) in float32 or float64, out of any graph, on a CPU or a CUDA device."""
+    """Embeddings as a contiguous tensor (n, d) in float32 or float64, out of any graph, on a CPU or a CUDA device."""
     X = as_embeddings(embeddings).detach().contiguous()
     return X if X.device.type == "cuda" else X.cpu()
+=======
+def as_cpu_matrix(embeddings: EmbeddingsLike) -> Tensor:
+    """Embeddings as a contiguous tensor (n, d) in float32 or float64, out of any graph, on the CPU."""
+    return as_embeddings(embeddings).detach().cpu().contiguous()
+>>>>>>> w-core:src/liftedstruct/retrieval/exact_distances.py
 
 
 def blocks_of(n: int, size: int) -> Iterator[slice]:
@@ -47,47 +58,41 @@ def blocks_of(n: int, size: int) -> Iterator[slice]:
     return (slice(a, min(a + size, n)) for a in range(0, n, size))
 
 
-class Frame(NamedTuple):
-    """Where the embeddings are and how wide: a = scale (x - centre) is of the order of one, and its product loses few digits.
+class Scaler(NamedTuple):
+    """Center and scale of the embeddings: a = scale (x - center) is of the order of one, and its product loses few digits.
 
-    The centre is a median and the scale a power of two, from a sample of the rows: some rows far out move neither. Any centre
+    The center is a median and the scale a power of two, from a sample of the rows: some rows far out move neither. Any center
     and scale give the right answer, good ones give it fast.
     """
 
-    centre: Tensor  # c (d,), float64
+    center: Tensor  # c (d,), float64
     scale: float  # s
     least: float  # what underflow can do to a squared distance, in scaled units
 
     @staticmethod
-    def of(X: Tensor) -> "Frame":
-        """The frame of the embeddings, of which none is infinite or not a number."""
+    def fit(X: Tensor) -> "Scaler":
+        """The scaler of the embeddings, of which none is infinite or not a number."""
         step = -(-len(X) // SAMPLE)
-        with few_threads(X.numel() // step):
+        with limit_threads(X.numel() // step):
             sample = X[::step].double()
-            centre = sample.median(dim=0).values
-            reach = torch.linalg.vector_norm(sample - centre, dim=1)
-        width = next((r for r in (reach.median().item(), reach.max().item()) if 0 < r < math.inf), 1.0)
-        scale = 2.0 ** min(max(-math.frexp(width)[1], -500), 500)
-        d = X.shape[1]
-        return Frame(centre, scale, d * (TINY + scale * scale * 2.0**-1073))
+            center = sample.median(dim=0).values
+            reach = torch.linalg.vector_norm(sample - center, dim=1)
+        scale = unit_scale(next((r for r in (reach.median().item(), reach.max().item()) if 0 < r < math.inf), 1.0))
+        return Scaler(center, scale, X.shape[1] * (TINY + scale * scale * 2.0**-1073))
 
     def norms(self, X: Tensor) -> Tensor:
         """‖a_i‖, (n,) in float64; raises if a row of X is not finite or its square too large for float64."""
         norms = X.new_empty(len(X), dtype=torch.float64)
-        if X.device.type == "cpu":
-            source, centre, out = X.numpy(), self.centre.numpy(), norms.numpy()
-            share_out(lambda rows: norms_into(source[rows], centre, self.scale, out[rows]), blocks_of(len(X), 4096))
-        else:
-            for rows in blocks_of(len(X), 4096):
-                norms[rows] = torch.linalg.vector_norm((X[rows].double() - self.centre) * self.scale, dim=1)
+        source, center, out = X.numpy(), self.center.numpy(), norms.numpy()
+        parallel_for(lambda rows: norms_into(source[rows], center, self.scale, out[rows]), blocks_of(len(X), 4096))
         total = (norms / self.scale).square().sum().item()
         if not 4 * total <= torch.finfo(torch.float64).max:
             check_finite(X, total)
         return norms
 
-    def rows(self, X: Tensor) -> Tensor:
+    def transform(self, X: Tensor) -> Tensor:
         """a_i in float32."""
-        return ((X.double() - self.centre) * self.scale).float()
+        return ((X.double() - self.center) * self.scale).float()
 
 
 def gamma(d: int) -> float:
@@ -100,7 +105,7 @@ def slack(norm_i: float, norm_j: float, d: int, c: float, least: float) -> float
     r"""How far the float32 value of a_i·a_j - h_j may be from the one that :func:`squares` stands for, h = ‖a‖² / 2.
 
     The product loses at most gamma(d) ‖a_i‖‖a_j‖. The rounding of a, of h, of the difference and of the float64 sums are each
-    some U (‖a_i‖ + ‖a_j‖)², 5 at most together, and a float32 threshold c is within 2 U |c|. Tensors go in by ``.py_func``.
+    some U (‖a_i‖ + ‖a_j‖)², 5 at most together, and a float32 threshold c is within 2 U |c|.
     """
     both = (norm_i + norm_j) * (norm_i + norm_j)
     both = both / (both <= LARGEST)  # infinite where the product may have overflowed and says nothing
@@ -133,30 +138,21 @@ def squares(X: NDArray[np.floating], i: int, Y: NDArray[np.floating], columns: I
         out[p] = s
 
 
-def squares_of_pairs(X: Tensor, i: Tensor, Y: Tensor, j: Tensor) -> Tensor:
-    """D² of rows i of X to rows j of Y, pair by pair, on any device: the same numbers as :func:`squares`."""
-    total = X.new_zeros(len(i), dtype=torch.float64)
-    for part in blocks_of(len(i), max(1, (1 << 21) // X.shape[1])):
-        for square in (X[i[part]].double() - Y[j[part]].double()).square_().T:  # one dimension after the other
-            total[part] += square
-    return total
-
-
 @kernel
-def norms_into(X: NDArray[np.floating], centre: Doubles, scale: float, norms: Doubles) -> None:
-    """Norms of scale (x - centre)."""
+def norms_into(X: NDArray[np.floating], center: Doubles, scale: float, norms: Doubles) -> None:
+    """Norms of scale (x - center)."""
     for i in range(X.shape[0]):
         s = 0.0
         for k in range(X.shape[1]):
-            a = (X[i, k] - centre[k]) * scale
+            a = (X[i, k] - center[k]) * scale
             s += a * a
         norms[i] = np.sqrt(s)
 
 
 @kernel
-def scaled_into(X: NDArray[np.floating], rows: Integers, centre: Doubles, scale: float, out: Singles) -> None:
-    """Rows scale (x - centre) of X, in float32."""
+def scaled_into(X: NDArray[np.floating], rows: Integers, center: Doubles, scale: float, out: Singles) -> None:
+    """Rows scale (x - center) of X, in float32."""
     for r in range(len(rows)):
         i = rows[r]
         for k in range(X.shape[1]):
-            out[r, k] = np.float32((X[i, k] - centre[k]) * scale)
+            out[r, k] = np.float32((X[i, k] - center[k]) * scale)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import normalized_mutual_info_score
 
 from liftedstruct.clustering import nmi, pairwise_f1
-from liftedstruct.clustering.agreement import contingency
+from liftedstruct.clustering.cluster_metrics import contingency
 
 PARTITIONS = st.lists(st.tuples(st.integers(0, 6), st.integers(-3, 3)), min_size=1, max_size=60)
 

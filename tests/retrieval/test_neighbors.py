@@ -7,8 +7,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from liftedstruct.retrieval import listing, nearest_neighbors
-from liftedstruct.retrieval.listing import Search
+from liftedstruct.retrieval import nearest_neighbors, neighbors
+from liftedstruct.retrieval.neighbors import NeighborSearch
 from retrieval import brute_force
 
 Array = NDArray[np.floating]
@@ -17,31 +17,29 @@ Array = NDArray[np.floating]
 @pytest.fixture(autouse=True)
 def candidates_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for few images."""
-    monkeypatch.setattr(listing, "FEW", 0)
+    monkeypatch.setattr(neighbors, "DIRECT", 0)
 
 
-def listed(X: Array, k: int, compiled: bool) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def listed(X: Array, k: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     tensor = torch.from_numpy(X)
-    D2, j = Search(tensor, compiled).nearest(tensor, k, torch.arange(len(X)))
+    D2, j = NeighborSearch(tensor).nearest(tensor, k, torch.arange(len(X)))
     return D2.numpy(), j.numpy()
 
 
-@pytest.mark.parametrize("compiled", [True, False])
 @given(st.data())
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_equal_to_a_stable_argsort(compiled: bool, data: st.DataObject) -> None:
+def test_equal_to_a_stable_argsort(data: st.DataObject) -> None:
     n, d = data.draw(st.tuples(st.integers(2, 120), st.integers(1, 3)))
     elements = data.draw(st.sampled_from([st.integers(-2, 2).map(float), st.floats(-1, 1, width=32)]))
     X = data.draw(hnp.arrays(np.float32, (n, d), elements=elements)) + np.float32(data.draw(st.sampled_from([0, 1000])))
     k = data.draw(st.integers(1, n - 1))
-    D2, j = listed(X, k, compiled)
-    np.testing.assert_array_equal(j, brute_force.neighbours(X)[:, :k])
+    D2, j = listed(X, k)
+    np.testing.assert_array_equal(j, brute_force.neighbors(X)[:, :k])
     np.testing.assert_array_equal(D2, np.take_along_axis(brute_force.squares(X, X), j, axis=1))
 
 
-@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("kind", ["plain", "grid", "far", "duplicates", "all equal", "two far clusters", "outliers", "tiny"])
-def test_exact_however_the_cut_falls(compiled: bool, kind: str) -> None:
+def test_exact_however_the_cut_falls(kind: str) -> None:
     rng = np.random.default_rng(0)
     X: Array = rng.standard_normal((900, 6)).astype(np.float32)
     if kind == "grid":
@@ -58,13 +56,13 @@ def test_exact_however_the_cut_falls(compiled: bool, kind: str) -> None:
         X[::100] *= 1e30
     elif kind == "tiny":
         X = X.astype(np.float64) * 1e-200
-    np.testing.assert_array_equal(listed(X, 5, compiled)[1], brute_force.neighbours(X)[:, :5])
+    np.testing.assert_array_equal(listed(X, 5)[1], brute_force.neighbors(X)[:, :5])
 
 
 def test_few_images_at_once_and_many_by_candidates_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).integers(0, 4, (300, 3)).astype(np.float32)
     by_candidates = nearest_neighbors(X, 6)
-    monkeypatch.setattr(listing, "FEW", 1 << 23)
+    monkeypatch.setattr(neighbors, "DIRECT", 1 << 23)
     at_once = nearest_neighbors(X, 6)
     np.testing.assert_array_equal(at_once, by_candidates)
 
@@ -128,7 +126,7 @@ ZERO[2] = 0
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((ROWS, 6), r"k must be at most 5 for 6 embeddings \(an image is not its own neighbour\), got 6\. Ask for fewer"),
+        ((ROWS, 6), r"k must be at most 5 for 6 embeddings \(an image is not its own neighbor\), got 6\. Ask for fewer"),
         ((ROWS[:1], 1), r"k must be at most 0 for 1 embeddings"),
         ((ROWS, 7, ROWS), r"k must be at most 6 for 6 embeddings, got 7"),
         ((ROWS, 0), r"k must be a whole number >= 1, got 0"),

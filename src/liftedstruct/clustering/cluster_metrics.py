@@ -1,4 +1,4 @@
-r"""How well clusters agree with classes: normalised mutual information, and F1 over pairs of images.
+r"""How well clusters agree with classes: normalized mutual information, and F1 over pairs of images.
 
 Both are read off the contingency table :math:`n_{kj}`, the number of images of class j in cluster k. With 11,316 classes and as
 many clusters it has 128 million cells, of which at most one per image is not empty; only those are kept.
@@ -57,8 +57,13 @@ def contingency(labels: LabelsLike, clusters: LabelsLike) -> Contingency:
     )
 
 
+<<<<<<< HEAD:src/liftedstruct/clustering/agreement.py
 def nmi(labels: LabelsLike, clusters: LabelsLike) -> float:
     r"""Normalised mutual information of classes and clusters, 0 to 1, by the arithmetic mean of the entropies.
+=======
+def nmi(labels: LabelsLike, clusters: LabelsLike) -> float:
+    r"""Normalized mutual information of classes and clusters, 0 to 1, by the arithmetic mean of the entropies.
+>>>>>>> w-core:src/liftedstruct/clustering/cluster_metrics.py
 
     .. math:: \mathrm{NMI} = \frac{2 I}{H_\Omega + H_C}, \qquad
               I = \sum_{k,j} \frac{n_{kj}}{n} \log \frac{n\, n_{kj}}{n_k\, n_j}, \qquad

@@ -1,4 +1,4 @@
-"""The compiled half of :mod:`liftedstruct.retrieval.ranks`: a block of products, compared and counted while in the cache.
+"""The compiled half of :mod:`liftedstruct.retrieval.recall`: a block of products, compared and counted while in the cache.
 
 Positions i, j are those of the images sorted by class; ``order`` has their index in the caller's embeddings. Everything is
 compared on the scale of v = a_i·a_j - h_j with h = ‖a‖² / 2: there D²_ij < t_i is v > c_i with c_i = h_i - s² t_i / 2. Above
@@ -8,7 +8,7 @@ c_i + slack or below c_i - slack the product has decided; what lies between is *
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.retrieval.exact import Doubles, Integers, Singles, kernel, slack, squares
+from liftedstruct.retrieval.exact_distances import Doubles, Integers, Singles, kernel, slack, squares
 
 __all__ = ["count", "nearest_positives"]
 
@@ -44,7 +44,7 @@ def nearest_positives(
                 widest = max(widest, norm)
                 if v > best:
                     best, guess = v, q
-        if guess >= 0:  # likely the nearest: after it few others are near enough to be looked at
+        if guess >= 0:  # likely the nearest: after it few others are near enough to be compared
             near[0] = order[j0 + guess]
             squares(X, order[i], X, near, 1, found)
             if found[0] < t[i] or (found[0] == t[i] and near[0] < p[i]):

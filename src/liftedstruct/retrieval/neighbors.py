@@ -1,46 +1,51 @@
-"""Lists of nearest neighbours, exact: candidates from faiss or torch in float32, ranked by the distance as defined.
+"""Lists of nearest neighbors, exact: candidates from faiss in float32, ranked by the distance as defined.
 
 A search in float32 alone may rank near ties wrongly, and drop one at the end of its list. So it is asked for a few candidates
-more than wanted, these are ranked by :func:`liftedstruct.retrieval.exact.squares`, and the list stands if no image outside it
-can be as near, by the bound on the rounding. If one could, the search goes wider for that row, at last over everything.
+more than wanted, these are ranked by :func:`~liftedstruct.retrieval.exact_distances.squares`, and the list stands if no image
+outside it can be as near, by the bound on the rounding. If one could, the search goes wider for that row, at last over
+everything.
 """
 
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from liftedstruct.distances import full_precision
-from liftedstruct.retrieval.exact import (
+from liftedstruct.retrieval.exact_distances import (
     LARGEST,
     Doubles,
-    Frame,
     Integers,
+    Scaler,
     U,
+    as_cpu_matrix,
     blocks_of,
-    door,
     gamma,
     kernel,
     squares,
-    squares_of_pairs,
 )
+<<<<<<< HEAD:src/liftedstruct/retrieval/listing.py
 from liftedstruct.runtime.checks import EmbeddingsLike, check_count, check_finite, pick
 from liftedstruct.runtime.threads import few_threads, share_out
+=======
+from liftedstruct.runtime.checks import EmbeddingsLike, check_count, check_finite, pick
+from liftedstruct.runtime.threads import limit_threads, parallel_for
+>>>>>>> w-core:src/liftedstruct/retrieval/neighbors.py
 
-__all__ = ["Search", "nearest_neighbors"]
+__all__ = ["NeighborSearch", "nearest_neighbors"]
+
+Array = TypeVar("Array", Tensor, NDArray[Any])
 
 METRICS = {"cosine": True, "euclidean": False}
-FEW = 1 << 23  # multiplications: less than this is done at once, without candidates
+DIRECT = 1 << 23  # multiplications: less than this is done at once, without candidates
 EXTRA = 31  # candidates beyond those wanted
 ENTRIES = 1 << 21  # of a list at a time
-COLUMNS = 1 << 14  # images that torch compares with a block of queries at a time
 
 
-@overload
 def nearest_neighbors(
+<<<<<<< HEAD:src/liftedstruct/retrieval/listing.py
     embeddings: Tensor, k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
 ) -> tuple[Tensor, Tensor]: ...
 @overload
@@ -50,12 +55,16 @@ def nearest_neighbors(
 def nearest_neighbors(
     embeddings: EmbeddingsLike, k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
 ) -> tuple[Tensor, Tensor] | tuple[Doubles, Integers]:
+=======
+    embeddings: Array, k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
+) -> tuple[Array, Array]:
+>>>>>>> w-core:src/liftedstruct/retrieval/neighbors.py
     """The k nearest embeddings of each query, nearest first; of two at the same squared distance the lower index comes first.
 
     Args:
-        embeddings: (n, d), an array or a tensor of any float type and on any device.
+        embeddings: (n, d), an array or a tensor of any float type; computed on the CPU.
         k: how many to list.
-        queries: (m, d); without them every image is a query, and not its own neighbour.
+        queries: (m, d); without them every image is a query, and not its own neighbor.
         metric: "euclidean", or "cosine" for 1 - cos of the angle.
 
     Returns:
@@ -70,22 +79,22 @@ def nearest_neighbors(
     [1.0, 5.0]
     """
     cosine = pick(METRICS, metric, "metric")
-    X = door(embeddings)
+    X = as_cpu_matrix(embeddings)
     n, k = len(X), check_count("k", k)
-    if k > n - (queries is None):
-        why = " (an image is not its own neighbour)" if queries is None else ""
-        most = n - (queries is None)
+    most = n - (queries is None)
+    if k > most:
+        why = " (an image is not its own neighbor)" if queries is None else ""
         raise ValueError(f"k must be at most {most} for {n} embeddings{why}, got {k}. Ask for fewer, or pass more embeddings.")
     if queries is None:
-        Q, own = X, torch.arange(n, device=X.device)
+        Q, own = X, torch.arange(n)
     else:
         Q, own = _queries(queries, X), None
         if Q.dtype != X.dtype:
             Q, X = Q.double(), X.double()
-    with few_threads(n * Q.numel()):
+    with limit_threads(n * Q.numel()):
         if cosine:
             X, Q = (unit := _unit(X, "embeddings")), unit if Q is X else _unit(Q, "queries")
-        search = Search(X)
+        search = NeighborSearch(X)
         D = X.new_empty((len(Q), k), dtype=torch.float64)
         indices = torch.empty_like(D, dtype=torch.int64)
         for rows in blocks_of(len(Q), search.rows_at_once(k)):
@@ -96,13 +105,12 @@ def nearest_neighbors(
     return D.numpy(), indices.numpy()
 
 
-class Search:
-    """A search among the rows of X, on a CPU through faiss and compiled code, or in torch on any device."""
+class NeighborSearch:
+    """A search among the rows of X, a CPU tensor: candidates from faiss, then the defined distance."""
 
-    def __init__(self, X: Tensor, compiled: bool | None = None) -> None:
-        self.X, self.frame = X, Frame.of(X)
-        self.norms = self.frame.norms(X)
-        self.compiled = X.device.type == "cpu" if compiled is None else compiled
+    def __init__(self, X: Tensor) -> None:
+        self.X, self.scaler = X, Scaler.fit(X)
+        self.scaler.norms(X)  # checks X
 
     @cached_property
     def index(self) -> Any:
@@ -111,7 +119,7 @@ class Search:
 
         index = faiss.IndexFlatL2(self.X.shape[1])
         for rows in blocks_of(len(self.X), 4096):
-            index.add(self.frame.rows(self.X[rows]).numpy())
+            index.add(self.scaler.transform(self.X[rows]).numpy())
         return index
 
     def rows_at_once(self, k: int) -> int:
@@ -120,19 +128,19 @@ class Search:
 
     def nearest(self, Q: Tensor, k: int, own: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Squared distances and indices of the k nearest rows of X, (b, k) each; ``own`` are the queries' own rows in X."""
-        norms = self.frame.norms(Q)
-        with few_threads(len(self.X) * Q.numel()):
+        norms = self.scaler.norms(Q)
+        with limit_threads(len(self.X) * Q.numel()):
             return self._nearest(Q, norms, k, own, k + (own is not None) + EXTRA)
 
     def _nearest(self, Q: Tensor, norms: Tensor, k: int, own: Tensor | None, wanted: int) -> tuple[Tensor, Tensor]:
         n = len(self.X)
-        if 2 * wanted >= n or n * Q.numel() <= FEW:
+        if 2 * wanted >= n or n * Q.numel() <= DIRECT:
             return self._nearest_of_all(Q, k, own)
-        approximate, j = self._candidates(Q, norms, wanted)
+        approximate, j = map(torch.from_numpy, self.index.search(self.scaler.transform(Q).numpy(), wanted))  # (b, wanted)
         j = j.sort(dim=1).values  # by index, so that a stable sort by distance keeps the order of ties
         D2, j = _sorted(self._squares(Q, j.clamp(min=0)).masked_fill_(j < 0, torch.inf), j, own)
         D2, j = D2[:, :k], j[:, :k]
-        proven = self._floor(approximate, norms) > D2[:, -1] * self.frame.scale**2
+        proven = self._floor(approximate[:, -1], norms) > D2[:, -1] * self.scaler.scale**2
         if not proven.all():
             again = (~proven).nonzero().squeeze(1)
             for part in again.split(self.rows_at_once(8 * wanted)):
@@ -140,7 +148,7 @@ class Search:
         return D2, j
 
     def _nearest_of_all(self, Q: Tensor, k: int, own: Tensor | None) -> tuple[Tensor, Tensor]:
-        j = torch.arange(len(self.X), device=Q.device)
+        j = torch.arange(len(self.X))
         lists = []
         for rows in blocks_of(len(Q), max(1, ENTRIES // len(j))):
             every = j.expand(len(Q[rows]), -1).contiguous()
@@ -148,31 +156,12 @@ class Search:
             lists.append((D2[:, :k].clone(), order[:, :k].clone()))
         return torch.cat([D2 for D2, _ in lists]), torch.cat([order for _, order in lists])
 
-    def _candidates(self, Q: Tensor, norms: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
-        """In float32: the largest of the squared distances to the ``wanted`` nearest (b,), and who these are (b, wanted)."""
-        A = self.frame.rows(Q)
-        if self.compiled:
-            D2, j = map(torch.from_numpy, self.index.search(A.numpy(), wanted))
-            return D2[:, -1], j
-        best = A.new_full((len(Q), wanted), torch.inf), torch.full((len(Q), wanted), -1, device=Q.device)
-        with full_precision(Q.device):
-            for columns in blocks_of(len(self.X), COLUMNS):
-                squared = norms.square()[:, None].float() + self.norms[columns].square().float()
-                D2 = squared - 2 * A @ self.frame.rows(self.X[columns]).T  #                          (b, w)
-                j = torch.arange(columns.start, columns.stop, device=Q.device).expand_as(D2)
-                D2, at = torch.cat((best[0], D2), dim=1).topk(wanted, dim=1, largest=False, sorted=True)
-                best = D2, torch.cat((best[1], j), dim=1).gather(1, at)
-        return best[0][:, -1], best[1]
-
     def _squares(self, Q: Tensor, j: Tensor) -> Tensor:
         """The defined D² of each query to its list of rows of X.                                               (b, c)"""
-        if not self.compiled:
-            i = torch.arange(len(Q), device=Q.device)[:, None].expand_as(j)
-            return squares_of_pairs(Q, i.reshape(-1), self.X, j.reshape(-1)).view(j.shape)
         D2 = np.empty(j.shape)
         source, lists, gallery = Q.numpy(), j.numpy(), self.X.numpy()
         parts = blocks_of(len(Q), max(1, (1 << 22) // (j.shape[1] * Q.shape[1])))  # some milliseconds each
-        share_out(lambda rows: squares_of_lists(source[rows], gallery, lists[rows], D2[rows]), parts)
+        parallel_for(lambda rows: squares_of_lists(source[rows], gallery, lists[rows], D2[rows]), parts)
         return torch.from_numpy(D2)
 
     def _floor(self, approximate: Tensor, norms: Tensor) -> Tensor:
@@ -183,7 +172,7 @@ class Search:
         """
         e = 2 * (gamma(self.X.shape[1]) + 16 * U)
         a = approximate.double()
-        floor = torch.minimum(a - 25 * e * norms.square(), a / (1 + 3 * e)) - self.frame.least
+        floor = torch.minimum(a - 25 * e * norms.square(), a / (1 + 3 * e)) - self.scaler.least
         return floor.masked_fill_(~((a < LARGEST) & (norms.square() < LARGEST)), -torch.inf)
 
 
@@ -195,8 +184,13 @@ def _sorted(D2: Tensor, j: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
     return D2, j.gather(1, at)
 
 
+<<<<<<< HEAD:src/liftedstruct/retrieval/listing.py
 def _queries(queries: EmbeddingsLike, X: Tensor) -> Tensor:
     Q = door(queries).to(X.device)
+=======
+def _queries(queries: EmbeddingsLike, X: Tensor) -> Tensor:
+    Q = as_cpu_matrix(queries)
+>>>>>>> w-core:src/liftedstruct/retrieval/neighbors.py
     if Q.shape[1] != X.shape[1]:
         raise ValueError(
             f"queries must have as many dimensions as the embeddings, {X.shape[1]}, got {Q.shape[1]}. Embed both the same way."

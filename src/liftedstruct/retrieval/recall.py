@@ -1,0 +1,159 @@
+r"""Recall@K for every K at once, from the rank of the first same-class image, without a list of neighbors.
+
+The rank of a query's first positive is one plus the number of images nearer than it. So find the distance to the nearest
+positive, :math:`d^+_i`, then count block by block the images with :math:`D_{ij} < d^+_i`, or at :math:`d^+_i` with a lower
+index. No heap, memory of a few blocks, and as :math:`D` is symmetric, half of its blocks are enough. The products are in
+float32, the answer is exact: see :mod:`liftedstruct.retrieval.exact_distances`.
+"""
+
+from collections.abc import Iterable
+from threading import Lock
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from liftedstruct.distances import full_precision
+from liftedstruct.retrieval.exact_distances import Integers, Scaler, as_cpu_matrix, blocks_of, scaled_into
+from liftedstruct.retrieval.rank_kernels import count, nearest_positives
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_labels, check_count, pick
+from liftedstruct.runtime.progress import Bar
+from liftedstruct.runtime.threads import limit_threads, parallel_for
+
+__all__ = ["SINGLES", "Recall", "check_ks", "first_ranks", "recall_at_k"]
+
+ROWS, COLUMNS = 256, 1024  # of a product, which stays in the cache of the thread that makes it
+UNREACHED = 3e38  # c of an image without positives: no product comes near it
+SINGLES = {"leave-out": False, "miss": True}
+
+
+class Recall(dict[int, float]):
+    """{K: Recall@K}, an ordinary dict that also knows how many queries it is the average of, and of the single images."""
+
+    queries: int  # images in the average
+    singles: int  # images that are alone in their class, so that no K finds another
+
+
+def recall_at_k(
+    embeddings: EmbeddingsLike, labels: LabelsLike, ks: Iterable[int] = (1, 2, 4, 8), *, singles: str = "leave-out"
+) -> Recall:
+    r"""Share of queries with **at least one** image of their class among the K nearest others, as in the paper.
+
+    Every image is a query once, all others are its gallery, distances are Euclidean, and images at equal distance are ranked by
+    index. This is the Recall@K of metric learning; the share of **all** images of the class that are among the K nearest is
+    :func:`liftedstruct.retrieval_recall`, another number. Recall@1 is :func:`liftedstruct.precision_at_1`.
+
+    Args:
+        embeddings: (n, d), an array or a tensor of any float type; computed on the CPU.
+        labels: (n,), integers or strings.
+        ks: the values of K; all together take as long as one.
+        singles: what to do with images that are alone in their class: "leave-out" of the average, or count as a "miss".
+
+    Returns:
+        {K: share}, with ``.queries``, the number of images averaged over, and ``.singles``, of images alone in their class.
+
+    Example: five images on a line, and one alone in its class. The a at 3 has a b before its first a; the b at 3.5 has all
+    three a before its b.
+
+    >>> import numpy as np
+    >>> x = np.array([[0.0], [1.0], [3.0], [3.5], [9.0], [20.0]])
+    >>> recall = recall_at_k(x, ["a", "a", "a", "b", "b", "c"], ks=(1, 2, 3))
+    >>> recall
+    {1: 0.6, 2: 0.8, 3: 0.8}
+    >>> recall.queries, recall.singles
+    (5, 1)
+    """
+    ks, missed = check_ks(ks), pick(SINGLES, singles, "singles")
+    ranks = first_ranks(embeddings, labels)
+    alone = int((ranks == 0).sum())
+    if alone == len(ranks):
+        raise ValueError(f"labels must have two images of some class, got {alone} images of {alone} classes. Add images.")
+    recall = Recall()
+    recall.queries, recall.singles = len(ranks) - (0 if missed else alone), alone
+    for k in ks:
+        recall[k] = int(((ranks > 0) & (ranks <= k)).sum()) / recall.queries
+    return recall
+
+
+def first_ranks(embeddings: EmbeddingsLike, labels: LabelsLike, progress: bool = False) -> Integers:
+    """Rank (1 is nearest) of each image's first same-class image among all others; 0 if it is alone in its class.    (n,)
+
+    Ties in the distance are broken by index, the lower is the nearer. With ``progress`` a bar on stderr tells how far it is.
+
+    >>> import numpy as np
+    >>> first_ranks(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"]).tolist()
+    [1, 1, 2, 4, 1]
+    """
+    X = as_cpu_matrix(embeddings)
+    y = as_labels(labels, X)
+    with limit_threads(len(X) * X.numel()), Bar("recall", len(X), wanted=progress) as bar:
+        return _first_ranks(X, y.numpy(), bar)
+
+
+def check_ks(ks: Iterable[int]) -> list[int]:
+    """The values of K as whole numbers; there must be one."""
+    if not isinstance(ks, Iterable):
+        raise ValueError(f"ks must be whole numbers, such as (1, 2, 4, 8), got {ks!r}. Pass a list or a tuple.")
+    checked = [check_count("each of ks", k) for k in ks]
+    if not checked:
+        raise ValueError("ks must hold at least one number, got none. Pass (1, 2, 4, 8).")
+    return checked
+
+
+def _first_ranks(X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: int = COLUMNS) -> Integers:
+    """Blocks of ``height`` rows and ``width`` columns, shared among threads.
+
+    Images are sorted by class, and by index within it: position i is image order[i], its class starts[i]..stops[i].
+    """
+    n, d = X.shape
+    order = np.argsort(y, kind="stable")
+    sizes = np.unique(y, return_counts=True)[1]
+    stops = np.repeat(np.cumsum(sizes), sizes)
+    starts = stops - np.repeat(sizes, sizes)
+    scaler = Scaler.fit(X)
+    norms = scaler.norms(X).numpy()[order]
+    source, center = X.numpy(), scaler.center.numpy()
+    t, p = np.full(n, np.inf), np.full(n, n)  # of each image's nearest positive: D² and index        (n,)
+    nearer = np.zeros(n, np.int64)
+    lock = Lock()
+
+    def scaled(part: slice) -> Tensor:
+        rows = np.empty((part.stop - part.start, d), np.float32)
+        scaled_into(source, order[part], center, scaler.scale, rows)
+        return torch.from_numpy(rows)
+
+    def find_positives(rows: slice) -> None:
+        A = scaled(rows)
+        first, last = int(starts[rows.start]), int(stops[rows.stop - 1])  # the classes of these rows
+        for part in blocks_of(last - first, width):
+            j0 = first + part.start
+            G = torch.mm(A, scaled(slice(j0, first + part.stop)).T).numpy()  # a_i·a_j                (b, w)
+            nearest_positives(G, rows.start, j0, source, order, starts, stops, norms, scaler.scale, scaler.least, t, p)
+
+    def count_nearer(columns: slice) -> None:
+        B = scaled(columns)
+        space = torch.from_numpy(np.empty(height * len(B), np.float32))
+        counts = np.zeros(columns.stop, np.int64)
+        for rows in blocks_of(columns.stop, height):
+            A = scaled(rows)
+            j0 = max(columns.start, rows.start)  # what is left of the diagonal is the mirror image of what is right
+            G = space[: len(A) * (columns.stop - j0)].view(len(A), columns.stop - j0)
+            torch.mm(A, B[j0 - columns.start :].T, out=G)  # a_i·a_j                                  (b, w)
+            count(G.numpy(), rows.start, j0, source, order, norms, c, t, p, scaler.least, counts)
+        with lock:
+            np.add(nearer[: columns.stop], counts, out=nearer[: columns.stop])
+            bar.advance(_share(columns, n))
+
+    with full_precision(X.device):
+        parallel_for(find_positives, blocks_of(n, height))
+        c = np.where(t < np.inf, 0.5 * (norms**2 - scaler.scale**2 * t), UNREACHED)
+        parallel_for(count_nearer, reversed(list(blocks_of(n, width))))  # the longest first
+    ranks = np.empty_like(nearer)
+    ranks[order] = np.where(t < np.inf, nearer + 1, 0)
+    return ranks
+
+
+def _share(columns: slice, n: int) -> int:
+    """How many of n images' work these columns are, of which the last have most: whole numbers that add up to n."""
+    first, stop = int(columns.start), int(columns.stop)
+    return stop * stop // n - first * first // n
