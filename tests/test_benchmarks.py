@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from liftedstruct.embedder import embed
-from liftedstruct.evaluation.saved import evaluate_file
+from liftedstruct.embeddings import embed
+from liftedstruct.evaluation import evaluate_file, scores_file
 from liftedstruct.retrieval import recall_at_k
 from liftedstruct.training import load_config, starting_trunk
 from report.runs import embeddings, squares, write_run
@@ -392,7 +392,7 @@ def test_final_scores_are_kept_with_their_readings(
     other = write_run(folder / "triplet-8", packed, embeddings(packed, spread=1.5), loss="triplet", steps=30)
     scores = {path: evaluate_file(path) for path in (folder / "pool5.npz", best, other)}
     for path, each in scores.items():
-        each.save(path / "scores.json" if path.is_dir() else path.with_suffix(".json"))
+        each.save(scores_file(path))
     evaluate_file(other)  # once more than it should be
     results = tmp_path / "recipe.jsonl"
     monkeypatch.setattr("sys.argv", ["recipe", "--out", str(tmp_path), "--results", str(results), "--finals", str(folder)])

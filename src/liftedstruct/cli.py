@@ -213,17 +213,17 @@ def evaluate_file(
         n_clusters: by default as many as there are classes.
         singles: whether images alone in their class are left out of Recall@K or count as a miss.
         compare: another such run or file of the same images, or its scores saved with --out, to test this one against.
-        out: write the scores to this JSON file; by default scores.json in the folder of a run.
+        out: JSON file for the scores; default: scores.json in the folder of a run, or FILE.json beside FILE.npz.
         seed: of the intervals and of k-means.
     """
     from liftedstruct import evaluation
-    from liftedstruct.embeddings import SCORES
-    from liftedstruct.evaluation import check_comparable
+    from liftedstruct.evaluation import check_comparable, scores_file
 
-    if out is None and file.is_dir():
-        out = file / SCORES
-    if out is not None:
-        check_out("--out", out)
+    if out is None:
+        out = scores_file(file)
+        if out.is_file() and not file.is_dir():
+            evaluation.Scores.load(out)  # a file of something else is not replaced
+    check_out("--out", out)
     if compare is not None and not compare.exists():
         raise ValueError(f"--compare must be a file or a run, there is none at {compare}. Check the path.")
     if compare is not None:
@@ -240,8 +240,7 @@ def evaluate_file(
     )
     scores = read(file)
     print(scores)
-    if out is not None:
-        scores.save(out)
+    scores.save(out)
     if compare is not None:
         names = (file.stem, compare.stem) if file.stem != compare.stem else (str(file), str(compare))
         other = evaluation.Scores.load(compare) if compare.suffix == ".json" else read(compare)

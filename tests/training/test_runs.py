@@ -21,7 +21,8 @@ from sklearn.decomposition import PCA
 from liftedstruct.data import PackedImages, prepare
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.products import product_images
-from liftedstruct.embedder import EMBEDDER, Embedder, embed
+from liftedstruct.embedder import EMBEDDER, Embedder
+from liftedstruct.embeddings import embed
 from liftedstruct.losses import lifted_struct_loss
 from liftedstruct.retrieval import recall_at_k
 from liftedstruct.training import PRESETS, Run, load_config, resume, train, train_or_resume, trained_alike
