@@ -4,9 +4,9 @@
 
 The size is that of the test half of Stanford Online Products: 60,502 images of about 11,400 classes. The pictures are rendered
 products, prepared at 64 pixels (in FOLDER, where they are found again); the embeddings have 512 dimensions, classes around
-their centres, so near each other that a part of the nearest neighbours is wrong. The embeddings are evaluated, and the report is
-made by ``write_report``, all of it: Recall@K, affinity propagation to as many clusters as classes, neighbours, t-SNE, galleries,
-figures and map. The time of t-SNE is taken apart.
+their centres, so near each other that a part of the nearest neighbours is wrong. They are evaluated, and the report is
+made by ``write_report``, all of it: Recall@K, affinity propagation to as many clusters as classes, neighbours, t-SNE,
+galleries, figures and map. The time of t-SNE is taken apart.
 
 Frames: the page is opened in headless chromium without a GPU, at 1280 x 800, and the map is dragged along a spiral for five
 seconds, by pointer events, one for each frame; the intervals are those between calls of requestAnimationFrame. Once with the
