@@ -27,7 +27,8 @@ from torch.nn.functional import normalize
 from liftedstruct.data import PackedImages, prepare, read_images
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.sources import FolderSource
-from liftedstruct.embedder import Embedder, embed
+from liftedstruct.embedder import Embedder
+from liftedstruct.embeddings import embed
 from liftedstruct.retrieval import recall_at_k
 from liftedstruct.runtime.memory import keep_memory
 from liftedstruct.trunks import TRUNKS, Trunk, make_trunk

@@ -337,17 +337,17 @@ def look(run: Path, packed: ls.PackedImages, crop: int, start_share: float) -> d
 
 def finals(folder: Path) -> list[dict[str, Any]]:
     """What the runs of an experiment and the untrained trunk gave on the test classes, each beside the best of them."""
-    from liftedstruct.evaluation.saved import READINGS_FILE
+    from liftedstruct.evaluation import READINGS_FILE
     from liftedstruct.report.run_results import read_runs
 
     paths = [path.parent for path in sorted(folder.glob("*/scores.json"))]
     runs = read_runs([folder / "pool5.npz", *paths], progress=False)
     best = max(runs, key=lambda run: run.scores.recall[1].value)
-    read = (Path(best.found.data) / READINGS_FILE).read_text().splitlines()
+    read = (Path(best.data) / READINGS_FILE).read_text().splitlines()
     lines = []
     for run in runs:
         config, against = run.config, ls.compare(best.scores, run.scores).differences["Recall@1"]
-        told = {name: run.found.protocol.get(name) for name in ("trunk", "crop", "size", "fit", "weights")}
+        told = {name: run.protocol.get(name) for name in ("trunk", "crop", "size", "fit", "weights")}
         if config is not None:
             told |= {"steps": config.steps, "batch_size": config.batch_size, "threads": config.threads, "seed": config.seed}
             told |= {"settings": {name: getattr(config, name) for name in ("lr", "margin", "temperature", "start_share")}}

@@ -29,6 +29,7 @@ def draw_products(folder: Path, classes: int = 80, trunk: str = "efficientnet_li
         work = Path(name)
         run(f"prepare products:{classes} --out {work / 'data'} --size 256")
         run(f"embed {trunk} {work / 'data'} --out {work / 'pool5.npz'}")
+        run(f"evaluate {work / 'pool5.npz'}")
         for kind, option in (("instructive", "--count 4"), ("map", "--side 1200")):
             run(f"figure {kind} {work / 'pool5.npz'} --out {work / kind}.png --dpi 120 {option}")
             with Image.open(work / f"{kind}.png") as picture:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from liftedstruct.embedder import embed
-from liftedstruct.evaluation.saved import evaluate_file
+from liftedstruct.embeddings import embed
+from liftedstruct.evaluation import Scores, evaluate_file, scores_file
 from liftedstruct.retrieval import recall_at_k
 from liftedstruct.training import load_config, starting_trunk
-from report.runs import embeddings, squares, write_run
+from report.runs import embeddings, save_evaluated, squares, write_run
 from training.sets import products, run
 
 ROOT = Path(__file__).parent.parent
@@ -387,12 +387,10 @@ def test_final_scores_are_kept_with_their_readings(
 ) -> None:
     packed, folder = squares(tmp_path / "squares"), tmp_path / "reproduced"
     folder.mkdir()
-    embeddings(packed, spread=2.0).save(folder / "pool5.npz")
+    pool5 = save_evaluated(embeddings(packed, spread=2.0), folder / "pool5.npz")
     best = write_run(folder / "lifted_struct-8", packed, embeddings(packed, spread=0.5))
     other = write_run(folder / "triplet-8", packed, embeddings(packed, spread=1.5), loss="triplet", steps=30)
-    scores = {path: evaluate_file(path) for path in (folder / "pool5.npz", best, other)}
-    for path, each in scores.items():
-        each.save(path / "scores.json" if path.is_dir() else path.with_suffix(".json"))
+    scores = {path: Scores.load(scores_file(path)) for path in (pool5, best, other)}
     evaluate_file(other)  # once more than it should be
     results = tmp_path / "recipe.jsonl"
     monkeypatch.setattr("sys.argv", ["recipe", "--out", str(tmp_path), "--results", str(results), "--finals", str(folder)])

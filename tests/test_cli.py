@@ -16,8 +16,7 @@ from liftedstruct import __version__
 from liftedstruct.cli import COMMANDS, main
 from liftedstruct.data import READERS, PackedImages
 from liftedstruct.data.decoding import FITS
-from liftedstruct.evaluation import Scores
-from liftedstruct.evaluation.saved import count_readings
+from liftedstruct.evaluation import Scores, count_readings
 from liftedstruct.figures import FIGURES
 from liftedstruct.losses import LOSSES
 from liftedstruct.recipes import demonstration
@@ -48,6 +47,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["train", str(folder / "prepared"), "--out", str(folder / "run"), *TINY]) == 0
     assert main(["embed", str(folder / "run"), str(folder / "prepared")]) == 0
     assert main(["embed", "small", str(folder / "prepared"), "--out", str(folder / "pool5.npz"), "--crop", "48"]) == 0
+    for source in ("run", "pool5.npz"):
+        assert main(["evaluate", str(folder / source)]) == 0
     return folder
 
 
@@ -191,6 +192,16 @@ def test_evaluate(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "7 of k-means" in capsys.readouterr().out
 
 
+def test_evaluate_replaces_no_file_of_something_else(
+    workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(workplace / "embeddings.npz", tmp_path / "mine.npz")
+    (tmp_path / "mine.json").write_text('{"notes": 1}')
+    assert main(["evaluate", str(tmp_path / "mine.npz"), "--clustering", "none"]) == 1
+    assert "mine.json must be a file of scores" in capsys.readouterr().err
+    assert (tmp_path / "mine.json").read_text() == '{"notes": 1}'
+
+
 def test_evaluate_labels_of_their_own(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(workplace / "embeddings.npz"), "--clustering", "none"]) == 0
     expected = capsys.readouterr().out.splitlines()[:4]
@@ -208,7 +219,7 @@ def test_evaluate_compares(workplace: Path, tmp_path: Path, capsys: pytest.Captu
     command = ["evaluate", str(workplace / "embeddings.npz"), "--clustering", "kmeans"]
     assert main([*command, "--compare", str(workplace / "worse.npz"), "--out", str(tmp_path / "scores.json")]) == 0
     printed = capsys.readouterr().out
-    assert "embeddings is ahead" in printed
+    assert "embeddings is better" in printed
     assert "paired over 20 classes of 120 images\n" in printed
     assert main([*command, "--compare", str(tmp_path / "scores.json")]) == 0
     assert "no significant difference" in capsys.readouterr().out
@@ -227,9 +238,9 @@ def test_evaluate_goes_wrong_in_one_line(workplace: Path, tmp_path: Path, capsys
         ([file, "--compare", str(tmp_path / "none.npz")], "--compare must be a file or a run, there is none at"),
         ([file, "--compare", str(workplace / "others.npz")], "must be of the same images in the same order, "),
         ([file, "--compare", str(workplace / "nameless.npz")], "must say which images they are of, "),
-        ([str(tmp_path / "scores.json")], "embeddings must be in a .npz or .npy file"),
+        ([str(tmp_path / "scores.json")], "there is nothing at"),
         ([str(tmp_path / "objects.npz")], "must hold arrays of numbers or text, got: 'labels' holds Python objects."),
-        ([str(tmp_path / "none.npz")], "No such file"),
+        ([str(tmp_path / "none.npz")], "there is nothing at"),
         ([str(tmp_path)], f"must hold embeddings.npz, there is none. Write it with: liftedstruct embed {tmp_path} DATA"),
     ):
         assert main(["evaluate", *arguments]) == 1
@@ -324,7 +335,8 @@ def test_a_run_keeps_its_embeddings_and_scores(workplace: Path, tmp_path: Path, 
     printed = capsys.readouterr().out
     assert f"{Scores.load(run / 'scores.json')}\n" in printed
     assert "paired over 10 classes of 40 images" in printed
-    assert main(["evaluate", str(workplace / "pool5.npz"), "--compare", str(run), "--clustering", "none"]) == 0
+    again = ["evaluate", str(workplace / "pool5.npz"), "--compare", str(run), "--clustering", "none"]
+    assert main([*again, "--out", str(tmp_path / "again.json")]) == 0
     assert main(["train", prepared, "--out", str(run), *TINY]) == 0  # the same command finds its run,
     assert main(["train", "--config", str(run / "config.yaml"), "--out", str(run)]) == 0
     assert main(["train", prepared, "--out", str(run), *TINY, "--lr", "1"]) == 1  # and no other begins in its folder
@@ -357,8 +369,8 @@ def test_report(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == f"{out}: {out.stat().st_size / 1e6:.1f} MB\n"
     assert "<title>Mugs &amp; lamps</title>" in out.read_text(encoding="utf-8")
     for arguments, text in (
-        ([str(tmp_path), "--out", str(out)], "must be the folder of a run, it has neither config.yaml nor embeddings.npz."),
-        ([str(workplace / "embeddings.npz"), "--out", str(out)], "must be an .npz file of embed"),
+        ([str(tmp_path), "--out", str(out)], "must hold embeddings.npz"),
+        ([str(workplace / "worse.npz"), "--out", str(out)], "Run: liftedstruct evaluate"),
         ([*runs, "--out", str(tmp_path / "nowhere" / "report.html")], "out must be a file in a folder that exists"),
         ([*runs, "--out", str(out), "--max-mb", "0.01"], "max_mb must be above"),
     ):
@@ -450,7 +462,7 @@ def test_trained_classes_are_not_scored_as_test_classes(
     assert not (run / "embeddings.npz").exists()
     assert main(["embed", str(run), str(tmp_path / "1"), "--part", "all"]) == 0
     assert "training has seen 40 of 80 images, 10 of 20 classes" in capsys.readouterr().err
-    assert main(["evaluate", str(run), "--clustering", "none"]) == 0
+    assert main(["evaluate", str(run)]) == 0
     lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines() if "  " in line)
     assert lines["seen in training"].strip() == "40 of 80 images, 10 of 20 classes"
     assert lines["embeddings of"].strip().endswith(f"run, step 3; all images of 1 (checksum {other.checksum[:12]})")

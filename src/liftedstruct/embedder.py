@@ -123,7 +123,7 @@ class Embedder(nn.Module):
 
     @property
     def width(self) -> int:
-        """Numbers in an embedding: d, or the trunk's features where there is no linear layer."""
+        """Dimensions of an embedding: d, or those of the trunk's features where there is no linear layer."""
         return self.dim or self.trunk.width
 
     def forward(self, pixels: Tensor) -> Tensor:

@@ -187,33 +187,33 @@ def embed(
     Args:
         embedder: trunk and head, on any device.
         packed: the images.
-        rows: numbers of the images, such as ``packed.test``; all of them if not given.
+        rows: indices of the images, such as ``packed.test``; default: all.
         batch_size: images at a time. It changes the speed, the memory and the rounding, nothing else.
-        crop: side of the crops; the embedder's if not given.
-        progress: show how far it is, on the terminal or as lines of text.
+        crop: side of the crops; default: the embedder's.
+        progress: show progress, as a bar or as lines of text.
 
     """
-    numbers = np.arange(len(packed)) if rows is None else np.asarray(rows)
-    if not numbers.size:
+    indices = np.arange(len(packed)) if rows is None else np.asarray(rows)
+    if not indices.size:
         raise ValueError(f"rows must be at least one image, got none of {packed.folder}. Prepare it with such a part.")
     crop = embedder.crop if crop is None else crop
-    extremes = numbers[[numbers.argmin(), numbers.argmax()]] if numbers.ndim == 1 else numbers
+    extremes = indices[[indices.argmin(), indices.argmax()]] if indices.ndim == 1 else indices
     packed.center_crops(extremes, crop)  # rows and crop are checked before any work
-    paths = tuple(packed.paths[row] for row in numbers)
-    part, trained_on = _part(packed, numbers), embedder.trained_on
-    seen = trained_on.seen(packed, numbers) if trained_on else None
+    paths = tuple(packed.paths[row] for row in indices)
+    part, trained_on = _part(packed, indices), embedder.trained_on
+    seen = trained_on.seen(packed, indices) if trained_on else None
     if trained_on and seen and seen.classes and part in ("test", "validation") and trained_on.checksum != packed.checksum:
         raise ValueError(
             f"the {part} classes of {packed.folder} must be unseen, {embedder.origin} was trained on {seen}. "
             "Prepare the dataset with the split of the run, or pass --part all for scores that say so."
         )
     return Embeddings(
-        embeddings=embed_rows(embedder, packed, numbers, batch_size, crop, progress),
-        labels=packed.labels[numbers],
+        embeddings=embed_rows(embedder, packed, indices, batch_size, crop, progress),
+        labels=packed.labels[indices],
         class_names=packed.class_names,
         paths=paths,
-        rows=numbers.astype(np.int64),
-        contents=packed.contents[numbers],
+        rows=indices.astype(np.int64),
+        contents=packed.contents[indices],
         seen=seen,
         part=part,
         data=str(packed.folder),
@@ -255,13 +255,13 @@ def embed_rows(
     """
     net, X = folded(embedder), np.empty((len(rows), embedder.width), np.float32)
     with kept_memory(), torch.inference_mode(), Bar("embed", len(rows), wanted=progress) as bar:
-        for at, pixels in _crops_ahead(packed, rows, crop, check_count("batch_size", batch_size)):
+        for at, pixels in _prefetched_crops(packed, rows, crop, check_count("batch_size", batch_size)):
             X[at : at + len(pixels)] = net(pixels).float().cpu().numpy()
             bar.advance(len(pixels))
     return X
 
 
-def _crops_ahead(packed: PackedImages, rows: Indices, crop: int, batch_size: int) -> Iterator[tuple[int, Tensor]]:
+def _prefetched_crops(packed: PackedImages, rows: Indices, crop: int, batch_size: int) -> Iterator[tuple[int, Tensor]]:
     """Where each batch begins and its bytes, (b, crop, crop, 3); a thread reads the next while this one is in use."""
     size = min(batch_size, len(rows))
     buffers = [np.empty((size, crop, crop, 3), np.uint8) for _ in range(2)]
@@ -271,11 +271,11 @@ def _crops_ahead(packed: PackedImages, rows: Indices, crop: int, batch_size: int
         return torch.from_numpy(packed.center_crops(batch, crop, out=buffers[at // size % 2][: len(batch)]))
 
     with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(read, 0)
+        upcoming = thread.submit(read, 0)
         for at in range(0, len(rows), size):
-            pixels = coming.result()
+            pixels = upcoming.result()
             if at + size < len(rows):
-                coming = thread.submit(read, at + size)
+                upcoming = thread.submit(read, at + size)
             yield at, pixels
 
 

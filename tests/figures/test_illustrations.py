@@ -16,11 +16,18 @@ from matplotlib.patches import Arc, FancyBboxPatch, Polygon, Rectangle
 from matplotlib.quiver import Quiver
 from torch import Tensor
 
-from liftedstruct import contrastive_loss, inspect_batch, lifted_struct_loss, structured_hinge_loss, triplet_loss
+from liftedstruct import inspect_batch, lifted_struct_loss, structured_hinge_loss
 from liftedstruct.figures import batch_graph, failure_modes, figure_bytes, mining, network_layouts
 from liftedstruct.figures.illustrations.batch_graph import equidistant
 from liftedstruct.figures.illustrations.failure_modes import POINTS, paper_moves
-from liftedstruct.figures.illustrations.gradients import Loss, distance_gradients, negative_gradient, pair_gradients
+from liftedstruct.figures.illustrations.gradients import (
+    Loss,
+    contrastive_rows,
+    distance_gradients,
+    negative_gradient,
+    pair_gradients,
+    triplet_rows,
+)
 from liftedstruct.figures.illustrations.markers import DISSIMILAR, SIMILAR
 from liftedstruct.figures.illustrations.mining import NEGATIVES, PAIR, plus, push_weights
 from liftedstruct.figures.illustrations.mining import POINTS as MINING_POINTS
@@ -46,12 +53,12 @@ def test_gradients_by_hand_where_all_distances_are_equal() -> None:
     X = equidistant(6, 0.5)
     torch.testing.assert_close(torch.pdist(X), torch.full((15,), 0.5, dtype=torch.float64))
 
-    contrastive = distance_gradients(contrastive_loss, X, Y, 1.0)
+    contrastive = distance_gradients(contrastive_rows, X, Y, 1.0)
     assert {pair for pair in ALL if contrastive[pair]} == {(0, 1), (2, 3), (4, 5)}
     assert contrastive[0, 1].item() == pytest.approx(2 * 0.5 / 6)  # D² / 6
     assert contrastive[4, 5].item() == pytest.approx(-2 * (1 - 0.5) / 6)  # (1 - D)² / 6
 
-    triplet = distance_gradients(triplet_loss, X, Y, 1.0)
+    triplet = distance_gradients(triplet_rows, X, Y, 1.0)
     assert {pair for pair in ALL if triplet[pair]} == {(0, 1), (0, 2), (3, 4), (3, 5)}
     assert triplet[0, 1].item() == pytest.approx(3 / 12 * 2 * 0.5)
     assert triplet[3, 5].item() == pytest.approx(-3 / 12 * 2 * 0.5)
@@ -88,7 +95,7 @@ def of_distances(D: Tensor, y: Tensor, name: str) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("name", "loss"), [("contrastive", contrastive_loss), ("triplet", triplet_loss), ("lifted", lifted_struct_loss)]
+    ("name", "loss"), [("contrastive", contrastive_rows), ("triplet", triplet_rows), ("lifted", lifted_struct_loss)]
 )
 @pytest.mark.parametrize("dimensions", [5, 9])
 def test_gradients_equal_those_of_the_equations_in_the_distances(name: str, loss: Loss, dimensions: int) -> None:
@@ -113,11 +120,11 @@ def test_closed_hinges_and_classes_without_a_pair_have_no_gradient() -> None:
 
     y = torch.tensor([0, 0, 1, 2, 2, 3])
     assert ALL - used(lifted_struct_loss, equidistant(6, 0.5), y) == {(2, 5)}  # two classes of one image: in no sum of Eq. 4
-    assert used(triplet_loss, equidistant(6, 0.5), y) == {(0, 1), (0, 2), (3, 4), (3, 5)}
-    assert used(contrastive_loss, equidistant(6, 1.5)) == {(0, 1), (2, 3)}  # the negative pair is outside the margin
+    assert used(triplet_rows, equidistant(6, 0.5), y) == {(0, 1), (0, 2), (3, 4), (3, 5)}
+    assert used(contrastive_rows, equidistant(6, 1.5)) == {(0, 1), (2, 3)}  # the negative pair is outside the margin
     far = equidistant(6, 0.5)
     far[2] *= 20  # x_3, a negative of the first triplet
-    assert used(triplet_loss, far) == {(3, 4), (3, 5)}
+    assert used(triplet_rows, far) == {(3, 4), (3, 5)}
 
 
 # The batch as a graph
@@ -252,8 +259,8 @@ def test_arrows_are_the_gradients() -> None:
     X = POINTS
     y = torch.arange(9) // 3
     losses: tuple[tuple[Callable[..., Tensor], list[int], int], ...] = (
-        (contrastive_loss, [0, 3], 1),
-        (triplet_loss, [0, 1, 3], 2),
+        (contrastive_rows, [0, 3], 1),
+        (triplet_rows, [0, 1, 3], 2),
         (lifted_struct_loss, list(range(9)), 3),
     )
     for ax, (loss, rows, positives) in zip(failure_modes().axes, losses, strict=True):

@@ -586,6 +586,7 @@ def test_one_spot(browser_page: Page, tmp_path: Path) -> None:
     assert same_color(page.locator(".card canvas"), 29, squares)
 
 
+@pytest.mark.slow
 def test_sheets_are_decoded_when_in_view(browser_page: Page, tmp_path: Path) -> None:
     page, squares = browser_page, Squares(n=2000, classes=20)
     show(page, tmp_path, squares)
@@ -605,6 +606,7 @@ def test_sheets_are_decoded_when_in_view(browser_page: Page, tmp_path: Path) -> 
         assert abs(pixels.mean(axis=0) - squares.colors(np.array([image]))[0]).max() < 12
 
 
+@pytest.mark.slow
 def test_sheets_in_use_are_not_dropped(browser_page: Page, tmp_path: Path) -> None:
     """With room for very few: a picture whose sheet went while it was waited for is fetched again."""
     page, squares = browser_page, Squares(n=2000, classes=400, noise=9.0)  # neighbors all over the sheets

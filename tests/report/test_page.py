@@ -365,7 +365,7 @@ def test_what_was_set_is_said(packed: PackedImages, tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", packed, embeddings(packed), temperature=0.05, seed=3)
     lines = dict(words.protocol(read_runs([folder], progress=False)))
     (settings,) = lines["Settings"]
-    for text in ("loss lifted_struct", "temperature 0.05", "steps 20", "batch_size 12", "seed 3"):
+    for text in ("loss=lifted_struct", "temperature=0.05", "steps=20", "batch_size=12", "seed=3"):
         assert text in settings.split(", ")
     assert (lines["Dim"], lines["Loss"], lines["Images"], lines["Fit"]) == (["8"], ["lifted_struct"], ["40"], ["resize"])
 

@@ -170,14 +170,14 @@ def _agreement(
 
 
 def _cluster(name: str, X: Tensor, K: int, seed: int, progress: bool) -> tuple[Integers, str]:
-    """Cluster numbers, and in words how they came about."""
+    """Cluster labels, and how they were made, in words."""
     if name == "kmeans":
         return kmeans(X, K, seed=seed).labels, f"{K:,} of k-means"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of a K that was not reached: the protocol says it
         found = affinity_propagation(X, n_clusters=K, progress=progress)
     reached = "" if len(found.exemplars) == K else f" ({K:,} asked for)"
-    form = "all pairs" if found.neighbors is None else f"{found.neighbors:,} neighbours"
+    form = "all pairs" if found.neighbors is None else f"{found.neighbors:,} neighbors"
     rest = "" if found.converged else ", not converged"
     return found.labels, f"{len(found.exemplars):,}{reached} of affinity propagation on {form}{rest}"
 

@@ -10,7 +10,7 @@ different ones, so the bootstrap values of NMI lie beside the score by some poin
 difference of their mean and the score, and the interval is shifted by it. And as draws from few classes vary less than classes
 do, it is widened by what Student's t is wider than the normal distribution: 10 % with 20 classes, 2 % with 100.
 
-In simulations (test sets of classes with Gaussian images of unequal spread, clustered anew by k-means each time, truth the mean
+In simulations (test sets of classes with Gaussian images of unequal spread, clustered by k-means each time, truth the mean
 of all) the intervals covered the truth in this share of cases:
 
 =========  ========  ========  ====  ====

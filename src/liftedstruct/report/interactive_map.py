@@ -149,9 +149,9 @@ def _sheets_within(room: int, order: Indices, thumbnails: Thumbnails, progress: 
     guess = 0
     for side in _sides(len(order)):
         samples = list(_blocks(order, side, SAMPLES))
-        pictures = [_sheet(rows, side, thumbnails) for rows in samples]
+        sheets_of_samples = [_sheet(rows, side, thumbnails) for rows in samples]
         for quality in QUALITIES:
-            size = sum(len(webp(picture, quality)) for picture in pictures)
+            size = sum(len(webp(sheet, quality)) for sheet in sheets_of_samples)
             guess = round(size * len(order) / sum(map(len, samples)))
             if guess <= room:
                 with Bar("map", len(order), wanted=progress) as bar:

@@ -212,7 +212,7 @@ def _loss(run: EvaluatedRun) -> str:
 def _settings(run: EvaluatedRun) -> str:
     """All settings of the training but its paths."""
     settings = asdict(run.config) if run.config else {}
-    return ", ".join(f"{name} {value}" for name, value in settings.items() if name not in ("data", "out") and value is not None)
+    return ", ".join(f"{name}={value}" for name, value in settings.items() if name not in ("data", "out") and value is not None)
 
 
 def _training(run: EvaluatedRun) -> str:
