@@ -34,13 +34,8 @@ JITTER = 1e-2  # of that, so that equal embeddings do not start at one point, wh
 EVERY = 10  # iterations between two updates of the progress bar
 
 
-<<<<<<< HEAD
-def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0, progress: bool = False) -> NDArray[np.float32]:
-    """Positions in the plane, (n, 2), in which the neighbours of an embedding are near it.
-=======
 def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0, progress: bool = False) -> NDArray[np.float32]:
     """Positions in the plane, (n, 2), in which the neighbors of an embedding are near it.
->>>>>>> w-core
 
     The same seed gives the same bytes on the same machine, and scaling the embeddings by a power of two changes nothing.
     Up to three points are shown as they lie, in the plane of their principal components.

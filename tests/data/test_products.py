@@ -10,9 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from liftedstruct.data.products.catalogue import build
-from liftedstruct.data.products.dice import Dice
-from liftedstruct.data.products.rasteriser import draw
 from PIL import Image
 
 from liftedstruct.data import FolderSource, read_images
@@ -21,8 +18,8 @@ from liftedstruct.data.products.categories import build
 from liftedstruct.data.products.product_dataset import class_sizes
 from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.rasterizer import rasterize
-from liftedstruct.data.products.scene import draw_camera, draw_room, model
 from liftedstruct.data.products.reading import PRODUCTS_RECORD
+from liftedstruct.data.products.scene import draw_camera, draw_room, model
 from liftedstruct.data.readers import recognize
 from liftedstruct.data.sources import Source
 

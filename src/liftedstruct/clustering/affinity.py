@@ -12,17 +12,10 @@ import numba
 import numpy as np
 
 from liftedstruct.clustering.exemplars import Indices
-<<<<<<< HEAD
-from liftedstruct.clustering.messages import Similarities
-from liftedstruct.clustering.preference_search import Search, search_preference
-from liftedstruct.clustering.similarities import all_pairs, guess_preference, median_similarity, neighbour_graph
-from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, as_number, check_count, check_finite
-=======
 from liftedstruct.clustering.preference_search import PreferenceSearch
 from liftedstruct.clustering.similarities import all_pairs, guess_preference, median_similarity, neighbor_graph
 from liftedstruct.distances import unit_scale
 from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, as_number, check_count, check_finite
->>>>>>> w-core
 from liftedstruct.runtime.limits import available_bytes
 from liftedstruct.runtime.threads import limit_threads
 

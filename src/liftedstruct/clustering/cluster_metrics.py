@@ -57,13 +57,8 @@ def contingency(labels: LabelsLike, clusters: LabelsLike) -> Contingency:
     )
 
 
-<<<<<<< HEAD:src/liftedstruct/clustering/agreement.py
-def nmi(labels: LabelsLike, clusters: LabelsLike) -> float:
-    r"""Normalised mutual information of classes and clusters, 0 to 1, by the arithmetic mean of the entropies.
-=======
 def nmi(labels: LabelsLike, clusters: LabelsLike) -> float:
     r"""Normalized mutual information of classes and clusters, 0 to 1, by the arithmetic mean of the entropies.
->>>>>>> w-core:src/liftedstruct/clustering/cluster_metrics.py
 
     .. math:: \mathrm{NMI} = \frac{2 I}{H_\Omega + H_C}, \qquad
               I = \sum_{k,j} \frac{n_{kj}}{n} \log \frac{n\, n_{kj}}{n_k\, n_j}, \qquad

@@ -13,13 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-<<<<<<< HEAD
-from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_count, check_finite
-=======
 from liftedstruct.distances import unit_scale
 from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_count, check_finite
 from liftedstruct.runtime.threads import limit_threads
->>>>>>> w-core
 
 __all__ = ["KMeans", "kmeans"]
 
@@ -33,11 +29,7 @@ class KMeans:
     inertia: float  # the sum of squared distances to them
 
 
-<<<<<<< HEAD
-def kmeans(embeddings: EmbeddingsLike, n_clusters: int, seed: int = 0, starts: int = 5, iterations: int = 25) -> KMeans:
-=======
 def kmeans(embeddings: EmbeddingsLike, n_clusters: int, seed: int = 0, n_init: int = 5, max_iter: int = 25) -> KMeans:
->>>>>>> w-core
     r"""Cluster by Euclidean distance into exactly K clusters, none of them empty.
 
     All points take part in every iteration; n K d products each, so 60,502 points of 64 dimensions in 11,316 clusters take

@@ -15,8 +15,7 @@ from liftedstruct.clustering import affinity_propagation, kmeans, nmi, pairwise_
 from liftedstruct.clustering.cluster_metrics import Contingency, contingency
 from liftedstruct.evaluation.resampling import LEVEL, Array, bootstrap, interval, weighted_f1, weighted_nmi, weighted_recall
 from liftedstruct.evaluation.scores import Estimate, Integers, Scores
-from liftedstruct.retrieval import first_ranks
-from liftedstruct.retrieval import SINGLES, check_ks
+from liftedstruct.retrieval import SINGLES, check_ks, first_ranks
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_classes, as_embeddings, as_labels, check_count, pick
 from liftedstruct.runtime.progress import say
 

@@ -18,12 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-<<<<<<< HEAD:src/liftedstruct/retrieval/exact.py
-from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_finite
-=======
 from liftedstruct.distances import unit_scale
 from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_finite
->>>>>>> w-core:src/liftedstruct/retrieval/exact_distances.py
 from liftedstruct.runtime.compiled import Decorator, compiled
 from liftedstruct.runtime.threads import limit_threads, parallel_for
 
@@ -41,16 +37,9 @@ SAMPLE = 1024  # rows that the center and the scale are taken from
 TINY = 2.0**-120  # per dimension: what float32 loses where it underflows
 
 
-<<<<<<< HEAD:src/liftedstruct/retrieval/exact.py
-def door(embeddings: EmbeddingsLike) -> Tensor:
-    """Embeddings as a contiguous tensor (n, d) in float32 or float64, out of any graph, on a CPU or a CUDA device."""
-    X = as_embeddings(embeddings).detach().contiguous()
-    return X if X.device.type == "cuda" else X.cpu()
-=======
 def as_cpu_matrix(embeddings: EmbeddingsLike) -> Tensor:
     """Embeddings as a contiguous tensor (n, d) in float32 or float64, out of any graph, on the CPU."""
     return as_embeddings(embeddings).detach().cpu().contiguous()
->>>>>>> w-core:src/liftedstruct/retrieval/exact_distances.py
 
 
 def blocks_of(n: int, size: int) -> Iterator[slice]:

@@ -26,13 +26,8 @@ from liftedstruct.retrieval.exact_distances import (
     kernel,
     squares,
 )
-<<<<<<< HEAD:src/liftedstruct/retrieval/listing.py
-from liftedstruct.runtime.checks import EmbeddingsLike, check_count, check_finite, pick
-from liftedstruct.runtime.threads import few_threads, share_out
-=======
 from liftedstruct.runtime.checks import EmbeddingsLike, check_count, check_finite, pick
 from liftedstruct.runtime.threads import limit_threads, parallel_for
->>>>>>> w-core:src/liftedstruct/retrieval/neighbors.py
 
 __all__ = ["NeighborSearch", "nearest_neighbors"]
 
@@ -45,20 +40,8 @@ ENTRIES = 1 << 21  # of a list at a time
 
 
 def nearest_neighbors(
-<<<<<<< HEAD:src/liftedstruct/retrieval/listing.py
-    embeddings: Tensor, k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
-) -> tuple[Tensor, Tensor]: ...
-@overload
-def nearest_neighbors(
-    embeddings: NDArray[np.floating], k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
-) -> tuple[Doubles, Integers]: ...
-def nearest_neighbors(
-    embeddings: EmbeddingsLike, k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
-) -> tuple[Tensor, Tensor] | tuple[Doubles, Integers]:
-=======
     embeddings: Array, k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
 ) -> tuple[Array, Array]:
->>>>>>> w-core:src/liftedstruct/retrieval/neighbors.py
     """The k nearest embeddings of each query, nearest first; of two at the same squared distance the lower index comes first.
 
     Args:
@@ -184,13 +167,8 @@ def _sorted(D2: Tensor, j: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
     return D2, j.gather(1, at)
 
 
-<<<<<<< HEAD:src/liftedstruct/retrieval/listing.py
-def _queries(queries: EmbeddingsLike, X: Tensor) -> Tensor:
-    Q = door(queries).to(X.device)
-=======
 def _queries(queries: EmbeddingsLike, X: Tensor) -> Tensor:
     Q = as_cpu_matrix(queries)
->>>>>>> w-core:src/liftedstruct/retrieval/neighbors.py
     if Q.shape[1] != X.shape[1]:
         raise ValueError(
             f"queries must have as many dimensions as the embeddings, {X.shape[1]}, got {Q.shape[1]}. Embed both the same way."

@@ -18,17 +18,10 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-<<<<<<< HEAD
-from liftedstruct.retrieval.exact_distances import door
-from liftedstruct.retrieval.neighbors import Search
-from liftedstruct.retrieval.ranks import check_ks, recall_at_k
-from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_labels
-=======
 from liftedstruct.retrieval.exact_distances import as_cpu_matrix
 from liftedstruct.retrieval.neighbors import NeighborSearch
 from liftedstruct.retrieval.recall import check_ks, recall_at_k
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_labels
->>>>>>> w-core
 
 __all__ = ["map_at_r", "precision_at_1", "r_precision", "retrieval_recall"]
 

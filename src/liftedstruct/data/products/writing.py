@@ -10,8 +10,8 @@ from pathlib import Path
 
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.products.product_dataset import product_images
-from liftedstruct.data.products.scene import RENDERER_VERSION
 from liftedstruct.data.products.reading import PRODUCTS_RECORD
+from liftedstruct.data.products.scene import RENDERER_VERSION
 from liftedstruct.data.sources import FolderSource
 from liftedstruct.runtime.atomic import is_temporary, remove_leftovers, replacing, write_json
 from liftedstruct.runtime.checks import check_count, pick
