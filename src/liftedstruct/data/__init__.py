@@ -50,6 +50,7 @@ __all__ = [
 
 # The package of rendered products is imported when there is a folder of them: it loads the renderer.
 def _find_products(path: Path) -> list[Path]:
+    """The folder itself, if it holds rendered products."""
     if not (path / "products.json").is_file():
         return []
     from liftedstruct.data.products.reading import find_products
@@ -58,6 +59,7 @@ def _find_products(path: Path) -> list[Path]:
 
 
 def _read_products(path: Path) -> ImageSet:
+    """Rendered products in a folder, with the classes and the split that were recorded beside them."""
     from liftedstruct.data.products.reading import read_products
 
     return read_products(path)
