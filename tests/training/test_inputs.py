@@ -81,7 +81,9 @@ def test_mined_batches_take_them() -> None:
     y = np.repeat(np.arange(10), 4)
     X = rng.normal(size=(40, 2)).astype(np.float32)
     table = difficult_neighbours(X, y, 5)
-    batch = HardNegativeSampler(y, table, 12, mined=0.5, seed=0).batch(3)
+    sampler = HardNegativeSampler(y, 12, seed=0)
+    sampler.set_hard_negatives(table)
+    batch = sampler.batch(3)
     nearest = {int(table[i, 0]) for i in batch[:6]}
     assert nearest - set(batch[:6]) <= set(batch[6:])
 
