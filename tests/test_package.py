@@ -16,9 +16,9 @@ SOURCE = Path(liftedstruct.__file__).parent
 STAGES = [
     "runtime",
     "data",
-    *("samplers", "distances", "losses"),
-    *("retrieval", "clustering", "projection"),
-    *("trunks", "embedder", "embeddings", "evaluation", "training", "estimator"),
+    *("distances", "losses"),
+    *("retrieval", "samplers", "clustering", "projection"),
+    *("trunks", "embedder", "evaluation", "training", "estimator"),
     *("figures", "report"),
     *("arguments", "recipes", "cli", "__main__"),
 ]
@@ -83,7 +83,7 @@ def test_imports_point_one_way(path: Path) -> None:
         stage = name.split(".")[0]
         assert STAGES.index(stage) <= STAGES.index(own), f"{own} imports {stage}, which comes after it"
         if own == "losses" and stage == "losses" and path.name != "__init__.py":
-            raise AssertionError("one loss does not import another")
+            assert name == "losses.closed_form", "one loss does not import another"
 
 
 def test_public_surface() -> None:

@@ -16,7 +16,7 @@ from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.galleries import RULES, Queries, choose_queries, gallery
 from liftedstruct.figures.style import FAINT, INK, NEGATIVE, POSITIVE, figure_bytes
 from liftedstruct.retrieval import first_ranks, nearest_neighbors
-from liftedstruct.runtime.checks import Labels
+from liftedstruct.runtime.checks import LabelsLike
 
 Array = NDArray[np.float64]
 Pixels = NDArray[np.uint8]
@@ -56,7 +56,7 @@ LISTS = np.array(
 DISTANCES = np.tile(np.arange(1.0, 6.0), (7, 1))
 
 
-def by_hand(kind: str, labels: Labels = LABELS, scale: float = 1.0, seed: int = 0) -> Queries:
+def by_hand(kind: str, labels: LabelsLike = LABELS, scale: float = 1.0, seed: int = 0) -> Queries:
     """From the lists; the embeddings are only asked for the nearest right image, wherever it is."""
     return choose_queries(kind, labels, LISTS, scale * DISTANCES, embeddings=np.arange(7.0)[:, None], seed=seed)
 

@@ -18,7 +18,7 @@ from liftedstruct.cli.flags import add_config_flags, add_flags
 from liftedstruct.runtime.memory import kept_memory
 from liftedstruct.runtime.progress import say
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "Command", "main"]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from liftedstruct.figures.axes import DASHED, PERCENT, figure_legend, note_empty
 from liftedstruct.figures.style import FAINT, INK, NEGATIVE, PAPER, POSITIVE, new_figure, styled
 from liftedstruct.figures.text import shorten
 from liftedstruct.losses import BatchInspection
-from liftedstruct.runtime.checks import Embeddings, Labels, as_embeddings, as_labels, check_count, check_finite
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, check_count, check_finite
 
 __all__ = ["confusion_figure", "distance_histogram", "microscope_figure"]
 
@@ -31,7 +31,7 @@ MANY = 400  # pairs or images of a batch from which on its points are small
 
 
 @styled()
-def distance_histogram(embeddings: Embeddings, labels: Labels, *, sample: int = 200_000, seed: int = 0) -> Figure:
+def distance_histogram(embeddings: EmbeddingsLike, labels: LabelsLike, *, sample: int = 200_000, seed: int = 0) -> Figure:
     """How far apart two images of one class are, and two of different classes.
 
     Args:

@@ -17,7 +17,7 @@ from liftedstruct.figures.style import FAINT, INK, NEGATIVE, PAPER, POSITIVE, ne
 from liftedstruct.figures.text import fit_text
 from liftedstruct.figures.thumbnails import Thumbnails, checked_thumbnails
 from liftedstruct.retrieval import nearest_neighbors
-from liftedstruct.runtime.checks import Embeddings, Labels, as_classes, as_embeddings, as_labels, check_count, pick
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_classes, as_embeddings, as_labels, check_count, pick
 
 __all__ = ["MARKS", "RULES", "SHOWN", "Queries", "choose_queries", "gallery"]
 
@@ -75,11 +75,11 @@ class Cell(NamedTuple):
 
 def choose_queries(
     kind: str,
-    labels: Labels,
+    labels: LabelsLike,
     neighbors: Indices,
     distances: Distances,
     *,
-    embeddings: Embeddings,
+    embeddings: EmbeddingsLike,
     count: int = 8,
     seed: int = 0,
 ) -> Queries:

@@ -10,7 +10,7 @@ from PIL import Image
 from liftedstruct.data.image_set import Indices
 from liftedstruct.figures.style import PAPER
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails, checked_thumbnails
-from liftedstruct.runtime.checks import Labels, as_classes, check_count
+from liftedstruct.runtime.checks import LabelsLike, as_classes, check_count
 from liftedstruct.runtime.progress import Bar
 
 __all__ = ["LARGEST", "class_colors", "grid_of", "thumbnail_map"]
@@ -28,7 +28,7 @@ def thumbnail_map(
     *,
     side: int = 4096,
     tile: int | None = None,
-    labels: Labels | None = None,
+    labels: LabelsLike | None = None,
     progress: bool = False,
 ) -> Image.Image:
     """Thumbnails at their places on a square map, as sharp as the images are.
@@ -112,7 +112,7 @@ def _tile(side: int, n: int) -> int:
     return min(side, max(TILES[0], min(TILES[1], int(side / math.sqrt(n)))))
 
 
-def _frames(labels: Labels | None, n: int) -> Pixels:
+def _frames(labels: LabelsLike | None, n: int) -> Pixels:
     """The color of each image's class, (n, 3), or white."""
     if labels is None:
         return np.full((n, 3), 255, np.uint8)

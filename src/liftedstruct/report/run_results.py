@@ -127,7 +127,8 @@ def _warnings(run: EvaluatedRun, name: str) -> list[str]:
 def _method(file: Path, config: TrainConfig | None) -> str:
     if config is None:
         return _short_name(file)
-    return config.loss if config.negative == "given" else f"{config.loss}, {config.negative}"
+    mined = any(str(value).endswith("semi-hard") for value in config.loss.options.values())
+    return f"{config.loss.name}, semi-hard" if mined else config.loss.name
 
 
 def _names(runs: Sequence[EvaluatedRun]) -> list[str]:
