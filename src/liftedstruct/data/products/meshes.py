@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from liftedstruct.data.products import primitives
-from liftedstruct.data.products.kernels import Floats, Integers, Singles
+from liftedstruct.data.products.kernels import Floats, Integers, Singles, cross
 from liftedstruct.data.products.materials import Material
 
 __all__ = ["Mesh", "Point", "rotation", "spline"]
@@ -39,10 +39,10 @@ class Mesh:
         step = np.subtract(b, a, dtype=float)
         length = float(np.sqrt(step @ step))
         z = step / length
-        x = np.cross((0.0, 1.0, 0.0) if abs(z[1]) < 0.9 else (1.0, 0.0, 0.0), z)
+        x = np.array(cross(IDENTITY[1] if abs(z[1]) < 0.9 else IDENTITY[0], z))
         x /= np.sqrt(x @ x)
         middle = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2, (a[2] + b[2]) / 2)
-        self.box(middle, (w, h, length), material, bevel, np.column_stack((x, np.cross(z, x), z)))
+        self.box(middle, (w, h, length), material, bevel, np.column_stack((x, cross(z, x), z)))
 
     def lathe(
         self,
@@ -68,7 +68,7 @@ class Mesh:
         """A round tube along a path of (x, y, z) points, or of (x, z) points with y = 0; ``flat`` squeezes its section."""
         points = np.array(path, dtype=float)
         if points.shape[1] == 2:
-            points = np.insert(points, 1, 0.0, axis=1)
+            points = np.column_stack((points[:, 0], np.zeros(len(points)), points[:, 1]))
         radii = np.broadcast_to(np.array(radius, dtype=float), len(points)).copy()
         self.add(primitives.tube(points, radii, sides, False, float(flat)), material)
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liftedstruct.data.products.categories import build, category_of
-from liftedstruct.data.products.kernels import Floats, Singles, kernel
+from liftedstruct.data.products.kernels import Floats, Singles, cross, kernel
 from liftedstruct.data.products.lighting import Lights
 from liftedstruct.data.products.materials import linear
 from liftedstruct.data.products.random_stream import RandomStream
@@ -75,7 +75,7 @@ def draw_camera(rng: RandomStream, box: Floats, radius: float, sideways: bool) -
     forward /= np.sqrt(forward @ forward)
     right = np.array((forward[1], -forward[0], 0.0))
     right /= np.sqrt(right @ right)
-    up = np.cross(right, forward)
+    up = np.array(cross(right, forward))
     c, s = math.cos(roll), math.sin(roll)
     axes = np.stack((c * right + s * up, c * up - s * right, forward))
     seen = (CORNERS * box - at) @ axes.T  # (8, 3)
@@ -126,7 +126,7 @@ def draw_room(rng: RandomStream, camera: Camera) -> tuple[Room, Lights]:
     tint = np.array((1 + warm, 1.0, 1 - warm))
     bounce = (0.25 * colors[0] + 0.15) * (1.1 - hard)
     lit = np.stack((tint * (0.35 + 0.75 * hard), (2 - tint) * rng(0.08, 0.3), np.full(3, 0.75 - 0.4 * hard), bounce))
-    return room, Lights(key, np.stack((across, np.cross(key, across))), fill, lit, rng(0.008, 0.06))
+    return room, Lights(key, np.stack((across, cross(key, across))), fill, lit, rng(0.008, 0.06))
 
 
 def _direction(angle: float, rise: float) -> Floats:
