@@ -95,7 +95,7 @@ def test_all_pairs_are_squared_distances_also_far_from_the_origin(n: int) -> Non
     assert (similarities.degrees == n - 1).all()
 
 
-def test_the_graph_has_the_nearest_neighbours_both_ways() -> None:
+def test_the_graph_has_the_nearest_neighbors_both_ways() -> None:
     X = np.random.default_rng(3).normal(size=(80, 2))
     similarities = neighbor_graph(torch.from_numpy(X), 5)
     S = as_matrix(similarities, similarities.values)
