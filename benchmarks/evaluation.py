@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 
 import liftedstruct as ls
-from liftedstruct.clustering import search as searching
+from liftedstruct.clustering import preference_search as searching
 from liftedstruct.clustering.exemplars import Clustering
 from liftedstruct.clustering.messages import Messages, Similarities
 from liftedstruct.clustering.similarities import all_pairs, guess_preference
@@ -243,7 +243,7 @@ def peer(S: NDArray[np.float64], preference: float, iterations: int) -> tuple[La
 def bisect_with_peer(similarities: Similarities, S: NDArray[np.float64], guess: float, X: Rows) -> list[tuple[float, int]]:
     """Our search, with scikit-learn for its steps."""
 
-    class Theirs(searching.Search):
+    class Theirs(searching.PreferenceSearch):
         def step(self, preference: float, cold: bool = False, hurry: bool = False) -> searching.Step:
             if self.steps and self.steps[-1].preference == preference:
                 return self.steps[-1]  # a cold start twice is the same twice
@@ -258,7 +258,7 @@ def bisect_with_peer(similarities: Similarities, S: NDArray[np.float64], guess: 
     largest = 4 * float(np.square(X - X.mean(axis=0)).sum(axis=1).max())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        searching.search_preference(theirs, 100, guess, largest, 0.01, None)
+        theirs.find(100, guess, largest, 0.01, None)
     return [(step.preference, step.n_clusters) for step in theirs.steps]
 
 
