@@ -24,14 +24,7 @@ __all__ = [
 ]
 
 Color = tuple[float, float, float]
-METALS = {
-    "chrome": "dcdcde",
-    "steel": "b4b5b8",
-    "brass": "c8a050",
-    "copper": "c07850",
-    "iron": "55565a",
-    "black": "1f1f21",
-}
+METALS = {"chrome": "dcdcde", "steel": "b4b5b8", "brass": "c8a050", "copper": "c07850", "iron": "55565a", "black": "1f1f21"}
 WOODS = {
     "oak": "b98a55",
     "pine": "dab981",
@@ -98,10 +91,9 @@ def metal(rng: RandomStream, *kinds: str, brushed: bool | None = None) -> Materi
     brushed = rng.chance(0.4) if brushed is None else brushed
     if kind == "black":
         return Material(varied(rng, METALS[kind]), gloss=45, shine=0.06)
-    color, scale, seed = varied(rng, METALS[kind], 0.03), rng(0.7, 1.4), rng.integer(0, 999)
-    if brushed:
-        return Material(color, texture="brushed", scale=scale, gloss=26, metal=0.85, seed=seed)
-    return Material(color, scale=scale, gloss=160, metal=0.85, seed=seed)
+    texture, gloss = ("brushed", 26) if brushed else ("smooth", 160)
+    color, scale = varied(rng, METALS[kind], 0.03), rng(0.7, 1.4)
+    return Material(color, texture=texture, scale=scale, gloss=gloss, metal=0.85, seed=rng.integer(0, 999))
 
 
 def wood(rng: RandomStream, *kinds: str) -> Material:

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from liftedstruct.data.products.materials import Material, leather, linear, metal, plastic, rubber
-from liftedstruct.data.products.meshes import Mesh, Point, rotation, spline
+from liftedstruct.data.products.meshes import TO_FRONT, Mesh, Point, rotation, spline
 from liftedstruct.data.products.random_stream import RandomStream
-from liftedstruct.data.products.shapes.parts import FRAMES, TO_FRONT
+from liftedstruct.data.products.shapes.parts import FRAMES
 
 __all__ = ["bicycle"]
 

@@ -3,9 +3,9 @@
 import math
 
 from liftedstruct.data.products.materials import DARK, Material, glass, plastic, with_logo
-from liftedstruct.data.products.meshes import Mesh, Point, rotation, spline
+from liftedstruct.data.products.meshes import TO_FRONT, Mesh, Point, rotation, spline
 from liftedstruct.data.products.random_stream import RandomStream
-from liftedstruct.data.products.shapes.parts import TO_FRONT, button, case_materials, knob
+from liftedstruct.data.products.shapes.parts import button, case_materials, knob
 
 __all__ = ["coffee_maker"]
 
