@@ -89,9 +89,8 @@ def surroundings(x: float, y: float, z: float, lights: Lights, blur: float) -> t
     rise = z / (0.1 + blur)
     up = 0.5 + 0.5 * rise / math.sqrt(1 + rise * rise)
     band = 1 / (1 + (z + 0.05) ** 2 / (0.02 + blur)) ** 2
-    boxes = 1.6 * lobe(dot(lights.key, x, y, z), 8.0 / (0.15 + blur)) + 0.8 * lobe(
-        dot(lights.fill, x, y, z), 6.0 / (0.15 + blur)
-    )
+    boxes = 1.6 * lobe(dot(lights.key, x, y, z), 8.0 / (0.15 + blur))
+    boxes += 0.8 * lobe(dot(lights.fill, x, y, z), 6.0 / (0.15 + blur))
     c = lights.colors
     level = (0.55 + 0.5 * max(z, 0.0)) * up
     dim = 1 - 0.75 * band * (1 - min(1.0, 1.5 * blur))

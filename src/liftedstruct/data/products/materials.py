@@ -3,25 +3,12 @@
 Colors come from short lists, so that many products of a category share one and only shape and detail tell them apart.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.textures import PATTERNS, TEXTURES
 
-__all__ = [
-    "Material",
-    "ceramic",
-    "fabric",
-    "glass",
-    "leather",
-    "linear",
-    "metal",
-    "plastic",
-    "rubber",
-    "with_logo",
-    "with_pattern",
-    "wood",
-]
+__all__ = ["Material", "ceramic", "fabric", "glass", "leather", "linear", "metal", "plastic", "rubber", "wood"]
 
 Color = tuple[float, float, float]
 METALS = {"chrome": "dcdcde", "steel": "b4b5b8", "brass": "c8a050", "copper": "c07850", "iron": "55565a", "black": "1f1f21"}
@@ -63,6 +50,20 @@ class Material(NamedTuple):
         """The numbers that :mod:`~liftedstruct.data.products.textures` and the rasterizer read."""
         texture, pattern = TEXTURES.index(self.texture), PATTERNS.index(self.pattern)
         return [*self.color, *(self.second or self.color), texture, self.scale, pattern, *self.places, *self[6:]]
+
+    def with_pattern(self, rng: RandomStream, second: str, period: float, plain: float) -> Self:
+        """The same material, with probability 1 - ``plain`` with a pattern in a second color."""
+        if rng.chance(plain):
+            return self
+        color, pattern = varied(rng, second), rng.choice(DECORATIVE)
+        two_tone = pattern == "two-tone"
+        places = (rng(0.3, 0.7), 0, 0, 0) if two_tone else (period, rng(0.2, 0.6), 0, rng(0, period))
+        return self._replace(second=color, pattern=pattern, places=places)
+
+    def with_logo(self, rng: RandomStream, width: float, u: float, v: float, code: str | None = None) -> Self:
+        """The material with a maker's logo at (u, v), dark on light or light on dark unless a color is given."""
+        code = code or (DARK if sum(self.color) > 0.6 else "e8e8e6")
+        return self._replace(second=linear(code), pattern="logo", places=(width, float(rng.integer(1000, 32767)), u, v))
 
 
 def linear(code: str) -> Color:
@@ -134,19 +135,3 @@ def glass(rng: RandomStream, code: str = "c8d4d4", alpha: int = 1) -> Material:
 def rubber(code: str = "1b1b1c") -> Material:
     """Tires, feet, cables."""
     return Material(linear(code), gloss=8, shine=0.02)
-
-
-def with_pattern(rng: RandomStream, material: Material, second: str, period: float, plain: float = 0.5) -> Material:
-    """The same material, with probability 1 - ``plain`` with a pattern in a second color."""
-    if rng.chance(plain):
-        return material
-    color, pattern = varied(rng, second), rng.choice(DECORATIVE)
-    if pattern == "two-tone":
-        return material._replace(second=color, pattern=pattern, places=(rng(0.3, 0.7), 0, 0, 0))
-    return material._replace(second=color, pattern=pattern, places=(period, rng(0.2, 0.6), 0, rng(0, period)))
-
-
-def with_logo(rng: RandomStream, material: Material, width: float, u: float, v: float, code: str | None = None) -> Material:
-    """The material with a maker's logo at (u, v), dark on light or light on dark unless a color is given."""
-    code = code or (DARK if sum(material.color) > 0.6 else "e8e8e6")
-    return material._replace(second=linear(code), pattern="logo", places=(width, float(rng.integer(1000, 32767)), u, v))

@@ -277,18 +277,16 @@ def room_texture(kind: int, u: float, v: float, seed: int) -> float:
         plank = math.floor(3 * v)
         tone = chance(plank, 3, seed)
         seam = 0.5 if 3 * v - plank < 0.04 else 0.0
-        return min(
-            1.0, 0.45 * tone + 0.45 * noise(1.5 * u + 9 * tone, 22 * v, seed) + 0.25 * noise(5 * u, 60 * v, seed + 1) + seam
-        )
+        grain = 0.45 * tone + 0.45 * noise(1.5 * u + 9 * tone, 22 * v, seed) + 0.25 * noise(5 * u, 60 * v, seed + 1)
+        return min(1.0, grain + seam)
     if kind == 2:  # carpet
         return 0.5 * noise(40 * u, 40 * v, seed) + 0.5 * noise(11 * u, 11 * v, seed + 1)
     if kind == 3:  # tiles
         a, b = 1.4 * u - math.floor(1.4 * u), 1.4 * v - math.floor(1.4 * v)
         return 1.0 if min(a, b) < 0.04 else 0.25 * chance(math.floor(1.4 * u), math.floor(1.4 * v), seed)
     if kind == 4:  # stained plaster, marble
-        return noise(1.3 * u + 2 * noise(1.5 * u, 1.5 * v, seed), 1.7 * v, seed + 2) * (
-            0.6 + 0.4 * noise(9 * u, 9 * v, seed + 1)
-        )
+        cloud = noise(1.3 * u + 2 * noise(1.5 * u, 1.5 * v, seed), 1.7 * v, seed + 2)
+        return cloud * (0.6 + 0.4 * noise(9 * u, 9 * v, seed + 1))
     if kind == 5:  # cloth in folds
         return 0.5 + 0.5 * math.sin(5 * u + 4 * noise(0.8 * u, 1.2 * v, seed))
     return 0.0
