@@ -265,7 +265,7 @@ def test_writing_refuses_what_is_not_its_own(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"of these settings, got .*'size': 16"):
         write_products(tmp_path / "new", 2, 1, size=17)
     (tmp_path / "new" / PRODUCTS_RECORD).write_text("{")
-    with pytest.raises(ValueError, match="of these settings, got mug, products.json, "):
+    with pytest.raises(ValueError, match=r"of these settings, got fan, products\.json, "):
         write_products(tmp_path / "new", 2, 1, size=16)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "thesis.tex"]
 
