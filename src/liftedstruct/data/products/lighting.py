@@ -7,7 +7,7 @@ import numpy as np
 
 from liftedstruct.data.products.kernels import Floats, Singles, dot, inlined, kernel
 
-__all__ = ["FLOOR_CELLS", "SHADOW_CELLS", "Lights", "Shadows", "contact_map", "key_light_share", "shadow_cell", "surroundings"]
+__all__ = ["FLOOR_CELLS", "SHADOW_CELLS", "Lights", "contact_map", "key_light_share", "shadow_cell", "surroundings"]
 
 SHADOW_CELLS = 160  # a side of the map of what the key light sees
 FLOOR_CELLS = 48  # a side of the map of the floor
@@ -21,14 +21,6 @@ class Lights(NamedTuple):
     fill: Floats
     colors: Floats  # (4, 3): key, fill, sky, bounce
     softness: float  # half width of the shadow's edge, in units of the object
-
-
-class Shadows(NamedTuple):
-    """Where a product keeps the light away."""
-
-    key: Singles  # (SHADOW_CELLS, SHADOW_CELLS): how far the product reaches towards the key light
-    contact: Singles  # (FLOOR_CELLS, FLOOR_CELLS): how much of the sky it hides from the floor
-    radius: float  # of the product
 
 
 @inlined
@@ -62,17 +54,19 @@ def contact_map(heights: Singles, radius: float) -> Singles:
 
 
 @inlined
-def key_light_share(lights: Lights, shadows: Shadows, x: float, y: float, z: float, bias: float, spread: float) -> float:
+def key_light_share(
+    lights: Lights, shadows: Singles, radius: float, x: float, y: float, z: float, bias: float, spread: float
+) -> float:
     """The share of the key light that reaches a point: nine samples of the shadow map."""
-    a, b, c = shadow_cell(lights, shadows.radius, x, y, z)
-    step = spread * (SHADOW_CELLS / (2.1 * shadows.radius))
+    a, b, c = shadow_cell(lights, radius, x, y, z)
+    step = spread * (SHADOW_CELLS / (2.1 * radius))
     if not (-step <= a <= SHADOW_CELLS + step and -step <= b <= SHADOW_CELLS + step):
         return 1.0
     total = 0
     for i in range(-1, 2):
         for j in range(-1, 2):
             p, q = int(a + i * step), int(b + j * step)
-            if not (0 <= p < SHADOW_CELLS and 0 <= q < SHADOW_CELLS) or shadows.key[q, p] < c + bias:
+            if not (0 <= p < SHADOW_CELLS and 0 <= q < SHADOW_CELLS) or shadows[q, p] < c + bias:
                 total += 1
     return total / 9.0
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from liftedstruct.data.products import lighting
 from liftedstruct.data.products.kernels import Floats, Integers, Singles, dot, inlined, kernel
-from liftedstruct.data.products.lighting import FLOOR_CELLS, SHADOW_CELLS, Lights, Shadows
+from liftedstruct.data.products.lighting import FLOOR_CELLS, SHADOW_CELLS, Lights
 from liftedstruct.data.products.textures import ALPHA, GLOSS, GLOW, METAL, PATTERN, SHINE, chance, noise, surface_color
 
 __all__ = ["Camera", "Product", "Room", "rasterize"]
@@ -73,9 +73,9 @@ def rasterize(product: Product, camera: Camera, lights: Lights, room: Room, size
         shade_at[i, 0], shade_at[i, 1], shade_at[i, 2] = lighting.shadow_cell(lights, radius, x, y, z)
         below[i, 0], below[i, 1], below[i, 2] = x * to_floor + FLOOR_CELLS / 2, y * to_floor + FLOOR_CELLS / 2, -z
     seen, _ = nearest(screen, product, wide, True, 0.0)
-    _, key = nearest(shade_at, product, SHADOW_CELLS, False, -1e9)
+    _, shadows = nearest(shade_at, product, SHADOW_CELLS, False, -1e9)
     _, heights = nearest(below, product, FLOOR_CELLS, False, -1e9)
-    shadows = Shadows(key, lighting.contact_map(heights, radius), radius)
+    contact = lighting.contact_map(heights, radius)
     image = np.zeros((size, size, 3), np.float32)
     light = np.empty(3)
     covered = 0
@@ -103,7 +103,7 @@ def rasterize(product: Product, camera: Camera, lights: Lights, room: Room, size
                         image[py, px, c] += light[c] * count * weight
             covered += samples * samples - empty
             if empty > 0:
-                background((px + 0.5) / size, (py + 0.5) / size, camera, lights, room, shadows, light)
+                background((px + 0.5) / size, (py + 0.5) / size, camera, lights, room, shadows, contact, radius, light)
                 for c in range(3):
                     image[py, px, c] += light[c] * empty * weight
     return image, covered * weight / (size * size)
@@ -164,9 +164,9 @@ def blend(rows: Singles, i: int, j: int, k: int, a: float, b: float, c: float, c
 
 @inlined
 def shade(
-    x: float, y: float, t: int, product: Product, screen: Singles, eye: Floats, lights: Lights, shadows: Shadows, light: Floats
+    x: float, y: float, t: int, product: Product, screen: Singles, eye: Floats, lights: Lights, shadows: Singles, out: Floats
 ) -> None:
-    """Write the ``light`` (3,) that leaves triangle ``t`` towards the camera at sample (x, y)."""
+    """Write to ``out`` (3,) the light that leaves triangle ``t`` towards the camera at sample (x, y)."""
     rows, radius, m, row = product.vertices, product.radius, product.materials, product.material_of[t]
     i, j, k = product.triangles[t, 0], product.triangles[t, 1], product.triangles[t, 2]
     ax, ay = screen[i, 0], screen[i, 1]
@@ -195,7 +195,7 @@ def shade(
     seen = 0.0
     if key > 0:
         e = 0.012  # away from the surface
-        seen = lighting.key_light_share(lights, shadows, wx + e * nx, wy + e * ny, wz + e * nz, 0.012 * radius, 0.012)
+        seen = lighting.key_light_share(lights, shadows, radius, wx + e * nx, wy + e * ny, wz + e * nz, 0.012 * radius, 0.012)
     second = max(0.0, dot(lights.fill, nx, ny, nz))
     direct = max(key, 0.0) * seen
     near_floor = 0.45 + 0.55 * min(1.0, wz / (0.35 * radius) + 0.3 * max(nz, 0.0))
@@ -216,14 +216,16 @@ def shade(
     for q in range(3):
         diffuse = direct * colors[0, q] + second * colors[1, q] + sky * colors[2, q] + bounce * colors[3, q]
         specular = front + metal * (color[q] + (1 - color[q]) * grazing)
-        light[q] = color[q] * ((1 - metal) * diffuse + m[row, GLOW])
-        light[q] += specular * (mirrored[q] * near_floor + spot * colors[0, q])
+        out[q] = color[q] * ((1 - metal) * diffuse + m[row, GLOW])
+        out[q] += specular * (mirrored[q] * near_floor + spot * colors[0, q])
 
 
 @inlined
-def background(x: float, y: float, camera: Camera, lights: Lights, room: Room, shadows: Shadows, light: Floats) -> None:
-    """Write the ``light`` (3,) from the floor or the wall at (x, y) of the image."""
-    f, at, heading, contact, radius = camera.frame, camera.at, room.heading, shadows.contact, shadows.radius
+def background(
+    x: float, y: float, camera: Camera, lights: Lights, room: Room, shadows: Singles, dark: Singles, radius: float, out: Floats
+) -> None:
+    """Write to ``out`` (3,) the light from the floor or the wall at (x, y) of the image."""
+    f, at, heading = camera.frame, camera.at, room.heading
     right, up = (x - camera.x) / camera.focal, (camera.y - y) / camera.focal
     dx = f[2, 0] + right * f[0, 0] + up * f[1, 0]
     dy = f[2, 1] + right * f[0, 1] + up * f[1, 1]
@@ -245,29 +247,29 @@ def background(x: float, y: float, camera: Camera, lights: Lights, room: Room, s
     if to_floor < to_wall and room.shadow > 0:
         open_sky, direct = 1.0, 1.0
         if gx * gx + gy * gy < 40 * radius * radius:
-            direct = lighting.key_light_share(lights, shadows, gx, gy, 0.0, 0.004 * radius, lights.softness)
+            direct = lighting.key_light_share(lights, shadows, radius, gx, gy, 0.0, 0.004 * radius, lights.softness)
             p = gx * FLOOR_CELLS / (2.6 * radius) + FLOOR_CELLS / 2 - 0.5
             q = gy * FLOOR_CELLS / (2.6 * radius) + FLOOR_CELLS / 2 - 0.5
             i, j = math.floor(q), math.floor(p)
             if 0 <= i < FLOOR_CELLS - 1 and 0 <= j < FLOOR_CELLS - 1:
                 a, b = q - i, p - j
-                low = contact[i, j] * (1 - b) + contact[i, j + 1] * b
-                high = contact[i + 1, j] * (1 - b) + contact[i + 1, j + 1] * b
+                low = dark[i, j] * (1 - b) + dark[i, j + 1] * b
+                high = dark[i + 1, j] * (1 - b) + dark[i + 1, j + 1] * b
                 open_sky = 1 - min(0.85, 1.1 * (low * (1 - a) + high * a))
         dim = 1 - room.shadow * (1 - (0.42 + 0.58 * direct) * open_sky)
     c = room.colors
     for n in range(3):
         floor, wall = c[0, n] + k * (c[1, n] - c[0, n]), c[2, n] + w * (c[3, n] - c[2, n])
-        light[n] = (1 - wall_share) * floor + wall_share * wall
+        out[n] = (1 - wall_share) * floor + wall_share * wall
     if wall_share > 0:
         for i in range(len(room.blobs)):  # iterating over the rows would count references
             blob = room.blobs[i]
             d = ((x - blob[0]) ** 2 + (y - blob[1]) ** 2) / (blob[2] * blob[2])
             t = wall_share * 0.85 / (1 + d * d * d)
             for n in range(3):
-                light[n] += t * (blob[3 + n] - light[n])
+                out[n] += t * (blob[3 + n] - out[n])
     for n in range(3):
-        light[n] *= dim
+        out[n] *= dim
 
 
 @inlined
