@@ -14,12 +14,12 @@ from PIL import Image
 
 from liftedstruct.data import FolderSource, read_images
 from liftedstruct.data.products import CATEGORIES, ProductSource, category_of, product_images, render, write_products
-from liftedstruct.data.products.categories import build
 from liftedstruct.data.products.product_dataset import class_sizes
 from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.rasterizer import rasterize
 from liftedstruct.data.products.reading import PRODUCTS_RECORD
 from liftedstruct.data.products.scene import draw_camera, draw_room, model
+from liftedstruct.data.products.shapes import build
 from liftedstruct.data.readers import recognize
 from liftedstruct.data.sources import Source
 
@@ -265,7 +265,7 @@ def test_writing_refuses_what_is_not_its_own(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"of these settings, got .*'size': 16"):
         write_products(tmp_path / "new", 2, 1, size=17)
     (tmp_path / "new" / PRODUCTS_RECORD).write_text("{")
-    with pytest.raises(ValueError, match="of these settings, got None"):
+    with pytest.raises(ValueError, match=r"of these settings, got fan, products\.json, "):
         write_products(tmp_path / "new", 2, 1, size=16)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "thesis.tex"]
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from liftedstruct.data.products.kernels import Floats, Singles, dot, inlined, kernel
 
-__all__ = ["FLOOR_CELLS", "SHADOW_CELLS", "Lights", "contact_map", "key_light_share", "surroundings", "to_light"]
+__all__ = ["FLOOR_CELLS", "SHADOW_CELLS", "Lights", "contact_map", "key_light_share", "shadow_cell", "surroundings"]
 
 SHADOW_CELLS = 160  # a side of the map of what the key light sees
 FLOOR_CELLS = 48  # a side of the map of the floor
@@ -24,9 +24,12 @@ class Lights(NamedTuple):
 
 
 @inlined
-def to_light(lights: Lights, x: float, y: float, z: float) -> tuple[float, float, float]:
-    """A point across and towards the key light."""
-    return dot(lights.key_frame[0], x, y, z), dot(lights.key_frame[1], x, y, z), dot(lights.key, x, y, z)
+def shadow_cell(lights: Lights, radius: float, x: float, y: float, z: float) -> tuple[float, float, float]:
+    """A point in cells of the key light's shadow map, and its height towards the light."""
+    z -= 0.5 * radius
+    cells = SHADOW_CELLS / (2.1 * radius)
+    a, b = dot(lights.key_frame[0], x, y, z) * cells, dot(lights.key_frame[1], x, y, z) * cells
+    return a + SHADOW_CELLS / 2, b + SHADOW_CELLS / 2, dot(lights.key, x, y, z)
 
 
 @kernel
@@ -55,17 +58,14 @@ def key_light_share(
     lights: Lights, shadows: Singles, radius: float, x: float, y: float, z: float, bias: float, spread: float
 ) -> float:
     """The share of the key light that reaches a point: nine samples of the shadow map."""
-    a, b, c = to_light(lights, x, y, z - 0.5 * radius)
-    to_cells = SHADOW_CELLS / (2.1 * radius)
-    step = spread * to_cells
-    reach = 0.5 * SHADOW_CELLS + step
-    if abs(a * to_cells) > reach or abs(b * to_cells) > reach:
+    a, b, c = shadow_cell(lights, radius, x, y, z)
+    step = spread * (SHADOW_CELLS / (2.1 * radius))
+    if not (-step <= a <= SHADOW_CELLS + step and -step <= b <= SHADOW_CELLS + step):
         return 1.0
     total = 0
     for i in range(-1, 2):
         for j in range(-1, 2):
-            p = int(a * to_cells + SHADOW_CELLS / 2 + i * step)
-            q = int(b * to_cells + SHADOW_CELLS / 2 + j * step)
+            p, q = int(a + i * step), int(b + j * step)
             if not (0 <= p < SHADOW_CELLS and 0 <= q < SHADOW_CELLS) or shadows[q, p] < c + bias:
                 total += 1
     return total / 9.0
@@ -83,9 +83,8 @@ def surroundings(x: float, y: float, z: float, lights: Lights, blur: float) -> t
     rise = z / (0.1 + blur)
     up = 0.5 + 0.5 * rise / math.sqrt(1 + rise * rise)
     band = 1 / (1 + (z + 0.05) ** 2 / (0.02 + blur)) ** 2
-    boxes = 1.6 * lobe(dot(lights.key, x, y, z), 8.0 / (0.15 + blur)) + 0.8 * lobe(
-        dot(lights.fill, x, y, z), 6.0 / (0.15 + blur)
-    )
+    boxes = 1.6 * lobe(dot(lights.key, x, y, z), 8.0 / (0.15 + blur))
+    boxes += 0.8 * lobe(dot(lights.fill, x, y, z), 6.0 / (0.15 + blur))
     c = lights.colors
     level = (0.55 + 0.5 * max(z, 0.0)) * up
     dim = 1 - 0.75 * band * (1 - min(1.0, 1.5 * blur))

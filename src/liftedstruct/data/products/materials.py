@@ -3,35 +3,15 @@
 Colors come from short lists, so that many products of a category share one and only shape and detail tell them apart.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.textures import PATTERNS, TEXTURES
 
-__all__ = [
-    "Material",
-    "ceramic",
-    "fabric",
-    "glass",
-    "leather",
-    "linear",
-    "metal",
-    "plastic",
-    "rubber",
-    "with_logo",
-    "with_pattern",
-    "wood",
-]
+__all__ = ["Material", "ceramic", "fabric", "glass", "leather", "linear", "metal", "plastic", "rubber", "wood"]
 
 Color = tuple[float, float, float]
-METALS = {
-    "chrome": "dcdcde",
-    "steel": "b4b5b8",
-    "brass": "c8a050",
-    "copper": "c07850",
-    "iron": "55565a",
-    "black": "1f1f21",
-}
+METALS = {"chrome": "dcdcde", "steel": "b4b5b8", "brass": "c8a050", "copper": "c07850", "iron": "55565a", "black": "1f1f21"}
 WOODS = {
     "oak": "b98a55",
     "pine": "dab981",
@@ -71,6 +51,20 @@ class Material(NamedTuple):
         texture, pattern = TEXTURES.index(self.texture), PATTERNS.index(self.pattern)
         return [*self.color, *(self.second or self.color), texture, self.scale, pattern, *self.places, *self[6:]]
 
+    def with_pattern(self, rng: RandomStream, second: str, period: float, plain: float) -> Self:
+        """The same material, with probability 1 - ``plain`` with a pattern in a second color."""
+        if rng.chance(plain):
+            return self
+        color, pattern = varied(rng, second), rng.choice(DECORATIVE)
+        two_tone = pattern == "two-tone"
+        places = (rng(0.3, 0.7), 0, 0, 0) if two_tone else (period, rng(0.2, 0.6), 0, rng(0, period))
+        return self._replace(second=color, pattern=pattern, places=places)
+
+    def with_logo(self, rng: RandomStream, width: float, u: float, v: float, code: str | None = None) -> Self:
+        """The material with a maker's logo at (u, v), dark on light or light on dark unless a color is given."""
+        code = code or (DARK if sum(self.color) > 0.6 else "e8e8e6")
+        return self._replace(second=linear(code), pattern="logo", places=(width, float(rng.integer(1000, 32767)), u, v))
+
 
 def linear(code: str) -> Color:
     """Linear light of a color written as six hexadecimal digits."""
@@ -98,10 +92,9 @@ def metal(rng: RandomStream, *kinds: str, brushed: bool | None = None) -> Materi
     brushed = rng.chance(0.4) if brushed is None else brushed
     if kind == "black":
         return Material(varied(rng, METALS[kind]), gloss=45, shine=0.06)
-    color, scale, seed = varied(rng, METALS[kind], 0.03), rng(0.7, 1.4), rng.integer(0, 999)
-    if brushed:
-        return Material(color, texture="brushed", scale=scale, gloss=26, metal=0.85, seed=seed)
-    return Material(color, scale=scale, gloss=160, metal=0.85, seed=seed)
+    texture, gloss = ("brushed", 26) if brushed else ("smooth", 160)
+    color, scale = varied(rng, METALS[kind], 0.03), rng(0.7, 1.4)
+    return Material(color, texture=texture, scale=scale, gloss=gloss, metal=0.85, seed=rng.integer(0, 999))
 
 
 def wood(rng: RandomStream, *kinds: str) -> Material:
@@ -142,19 +135,3 @@ def glass(rng: RandomStream, code: str = "c8d4d4", alpha: int = 1) -> Material:
 def rubber(code: str = "1b1b1c") -> Material:
     """Tires, feet, cables."""
     return Material(linear(code), gloss=8, shine=0.02)
-
-
-def with_pattern(rng: RandomStream, material: Material, second: str, period: float, plain: float = 0.5) -> Material:
-    """The same material, with probability 1 - ``plain`` with a pattern in a second color."""
-    if rng.chance(plain):
-        return material
-    color, pattern = varied(rng, second), rng.choice(DECORATIVE)
-    if pattern == "two-tone":
-        return material._replace(second=color, pattern=pattern, places=(rng(0.3, 0.7), 0, 0, 0))
-    return material._replace(second=color, pattern=pattern, places=(period, rng(0.2, 0.6), 0, rng(0, period)))
-
-
-def with_logo(rng: RandomStream, material: Material, width: float, u: float, v: float, code: str | None = None) -> Material:
-    """The material with a maker's logo at (u, v), dark on light or light on dark unless a color is given."""
-    code = code or (DARK if sum(material.color) > 0.6 else "e8e8e6")
-    return material._replace(second=linear(code), pattern="logo", places=(width, float(rng.integer(1000, 32767)), u, v))

@@ -9,12 +9,12 @@ from liftedstruct.data.products import primitives
 from liftedstruct.data.products.kernels import Floats, Integers, Singles, cross
 from liftedstruct.data.products.materials import Material
 
-__all__ = ["Mesh", "Point", "rotation", "spline"]
+__all__ = ["TO_FRONT", "Mesh", "Point", "rotation", "spline"]
 
 Point = tuple[float, float, float]
 Points = Sequence[Sequence[float]] | Sequence[Floats] | Floats
 ORIGIN: Point = (0, 0, 0)
-IDENTITY = np.eye(3)
+EYE = np.eye(3)
 
 
 class Mesh:
@@ -23,13 +23,13 @@ class Mesh:
     def __init__(self) -> None:
         self.parts: list[tuple[Singles, Integers, Material]] = []
 
-    def add(self, part: primitives.Part, material: Material, at: Point = ORIGIN, rotation: Floats = IDENTITY) -> None:
+    def add(self, part: primitives.Part, material: Material, at: Point = ORIGIN, rotation: Floats = EYE) -> None:
         """Place vertices and triangles."""
         vertices, triangles = part
         primitives.transform(vertices, rotation, *map(float, at))
         self.parts.append((vertices, triangles, material))
 
-    def box(self, at: Point, size: Point, material: Material, bevel: float = 0.012, rotation: Floats = IDENTITY) -> None:
+    def box(self, at: Point, size: Point, material: Material, bevel: float = 0.012, rotation: Floats = EYE) -> None:
         """A box around ``at`` with rounded edges."""
         w, d, h = size
         self.add(primitives.box(w / 2, d / 2, h / 2, float(min(bevel, 0.49 * min(size)))), material, at, rotation)
@@ -39,25 +39,19 @@ class Mesh:
         step = np.subtract(b, a, dtype=float)
         length = float(np.sqrt(step @ step))
         z = step / length
-        x = np.array(cross(IDENTITY[1] if abs(z[1]) < 0.9 else IDENTITY[0], z))
+        x = np.array(cross(EYE[1] if abs(z[1]) < 0.9 else EYE[0], z))
         x /= np.sqrt(x @ x)
         middle = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2, (a[2] + b[2]) / 2)
         self.box(middle, (w, h, length), material, bevel, np.column_stack((x, cross(z, x), z)))
 
     def lathe(
-        self,
-        profile: Points,
-        material: Material,
-        at: Point = ORIGIN,
-        rotation: Floats = IDENTITY,
-        sides: int = 28,
-        flat: float = 1.0,
+        self, profile: Points, material: Material, at: Point = ORIGIN, rotation: Floats = EYE, sides: int = 28, flat: float = 1
     ) -> None:
         """A surface of revolution about z from (radius, height) points; ``flat`` scales it along y."""
         self.add(primitives.lathe(np.array(profile, dtype=float), sides, float(flat)), material, at, rotation)
 
     def cylinder(
-        self, r: float, low: float, high: float, material: Material, at: Point, rotation: Floats = IDENTITY, sides: int = 28
+        self, r: float, low: float, high: float, material: Material, at: Point, rotation: Floats = EYE, sides: int = 28
     ) -> None:
         """A closed cylinder about z."""
         self.lathe([(0, low), (r, low), (r, high), (0, high)], material, at, rotation, sides)
@@ -72,34 +66,26 @@ class Mesh:
         radii = np.broadcast_to(np.array(radius, dtype=float), len(points)).copy()
         self.add(primitives.tube(points, radii, sides, False, float(flat)), material)
 
-    def ring(
-        self, at: Point, radius: float, thick: float, material: Material, rotation: Floats = IDENTITY, n: int = 28
-    ) -> None:
+    def ring(self, at: Point, radius: float, thick: float, material: Material, rotation: Floats = EYE, n: int = 28) -> None:
         """A torus in the plane z = 0 before it is rotated."""
         a = np.arange(n) * (2 * math.pi / n)
         path = np.column_stack((radius * np.cos(a), radius * np.sin(a), np.zeros(n)))
         self.add(primitives.tube(path, np.full(n, thick), 6, True, 1.0), material, at, rotation)
 
     def cushion(
-        self, at: Point, size: Point, material: Material, soft: float = 0.35, rotation: Floats = IDENTITY, n: int = 14
+        self, at: Point, size: Point, material: Material, soft: float = 0.35, rotation: Floats = EYE, n: int = 14
     ) -> None:
         """A superellipsoid: ``soft`` 1 is an ellipsoid, near 0 a box."""
         w, d, h = size
         self.add(primitives.cushion(w / 2, d / 2, h / 2, soft, n), material, at, rotation)
 
     def extrude(
-        self,
-        outline: Points,
-        depth: float,
-        material: Material,
-        at: Point = ORIGIN,
-        rotation: Floats = IDENTITY,
-        bevel: float = 0.01,
+        self, outline: Points, depth: float, material: Material, at: Point = ORIGIN, rotation: Floats = EYE, bevel: float = 0.01
     ) -> None:
         """An (x, z) outline, counter-clockwise and star-shaped, drawn out along y."""
         self.add(primitives.extrude(np.array(outline, dtype=float), depth / 2, bevel), material, at, rotation)
 
-    def sheet(self, grid: Floats, material: Material, at: Point = ORIGIN, rotation: Floats = IDENTITY) -> None:
+    def sheet(self, grid: Floats, material: Material, at: Point = ORIGIN, rotation: Floats = EYE) -> None:
         """A smooth surface through a (rows, columns, 3) grid of points."""
         self.add(primitives.sheet(np.ascontiguousarray(grid, dtype=float)), material, at, rotation)
 
@@ -135,3 +121,6 @@ def spline(*points: Sequence[float], n: int = 12) -> Floats:
     p0, p1, p2, p3 = p[j], p[j + 1], p[j + 2], p[j + 3]
     path: Floats = p1 + 0.5 * t * (p2 - p0 + t * (2 * p0 - 5 * p1 + 4 * p2 - p3 + t * (3 * (p1 - p2) + p3 - p0)))
     return path
+
+
+TO_FRONT = rotation("x", math.pi / 2)  # z, the axis of a lathe or ring, towards the front

@@ -88,17 +88,31 @@ def box(w: float, d: float, h: float, bevel: float) -> Part:
 
 
 @kernel
+def directions(points: Floats) -> Floats:
+    """Of each point in a plane the unit vector to the next, and of the last to the first."""
+    out = np.empty(points.shape)
+    for i in range(len(points)):
+        dx, dy = points[(i + 1) % len(points)] - points[i]
+        length = math.sqrt(dx * dx + dy * dy) + 1e-12
+        out[i, 0], out[i, 1] = dx / length, dy / length
+    return out
+
+
+@kernel
+def smoothed(steps: Floats, i: int, other: int) -> tuple[float, float]:
+    """The direction of piece ``i`` where it meets another: of both together, unless they meet in an edge."""
+    x, y = steps[i]
+    if x * steps[other, 0] + y * steps[other, 1] > CREASE:
+        return x + steps[other, 0], y + steps[other, 1]
+    return x, y
+
+
+@kernel
 def lathe(profile: Floats, sides: int, flat: float) -> Part:
     """Every piece of the profile has two rows of its own; rows share a normal where the profile is smooth."""
-    k = len(profile)
-    steps = np.empty((k - 1, 2))
-    widest = 0.0
-    for i in range(k - 1):
-        dr, dz = profile[i + 1, 0] - profile[i, 0], profile[i + 1, 1] - profile[i, 1]
-        length = math.sqrt(dr * dr + dz * dz) + 1e-12
-        steps[i, 0], steps[i, 1] = dr / length, dz / length
-        widest = max(widest, profile[i, 0], profile[i + 1, 0])
-    columns = sides + 1
+    k, columns = len(profile), sides + 1
+    steps, widest = directions(profile), profile[:, 0].max()
+    steps[-1] = 0.0  # a profile is open: its first and last pieces meet nothing
     vertices = np.empty((2 * (k - 1) * columns, 8), np.float32)
     triangles = np.empty((2 * (k - 1) * sides, 3), np.int32)
     t = 0
@@ -107,11 +121,8 @@ def lathe(profile: Floats, sides: int, flat: float) -> Part:
         t = set_grid(triangles, t, base, 2, columns)
         level = abs(steps[i, 1]) < 0.3
         for end in range(2):
-            other = i - 1 if end == 0 else i + 1
-            dr, dz = steps[i, 0], steps[i, 1]
-            if 0 <= other < k - 1 and steps[i, 0] * steps[other, 0] + steps[i, 1] * steps[other, 1] > CREASE:
-                dr, dz = dr + steps[other, 0], dz + steps[other, 1]
-            r, z = profile[i + end, 0], profile[i + end, 1]
+            dr, dz = smoothed(steps, i, i + 2 * end - 1)
+            r, z = profile[i + end]
             for j in range(columns):
                 a = 2 * math.pi * j / sides
                 c, s = math.cos(a), math.sin(a)
@@ -195,11 +206,7 @@ def extrude(outline: Floats, half: float, bevel: float) -> Part:
     """Sides with an edge where the outline turns sharply, a rounded rim, and two fans about the middle as caps."""
     k = len(outline)
     cx, cz = outline[:, 0].mean(), outline[:, 1].mean()
-    normals = np.empty((k, 2))
-    for i in range(k):
-        dx, dz = outline[(i + 1) % k, 0] - outline[i, 0], outline[(i + 1) % k, 1] - outline[i, 1]
-        length = math.sqrt(dx * dx + dz * dz) + 1e-12
-        normals[i, 0], normals[i, 1] = dz / length, -dx / length
+    steps = directions(outline)
     vertices = np.empty((8 * k + 2 * (k + 1), 8), np.float32)
     triangles = np.empty((6 * k + 2 * k, 3), np.int32)
     n = t = 0
@@ -208,13 +215,10 @@ def extrude(outline: Floats, half: float, bevel: float) -> Part:
         first = n
         step = outline[(i + 1) % k] - outline[i]
         for end in range(2):
-            x, z = outline[(i + end) % k, 0], outline[(i + end) % k, 1]
-            other = normals[(i - 1) % k] if end == 0 else normals[(i + 1) % k]
-            nx, nz = normals[i, 0], normals[i, 1]
-            if nx * other[0] + nz * other[1] > CREASE:
-                nx, nz = nx + other[0], nz + other[1]
-            length = math.sqrt(nx * nx + nz * nz) + 1e-12
-            nx, nz = nx / length, nz / length
+            x, z = outline[(i + end) % k]
+            dx, dz = smoothed(steps, i, (i + 2 * end - 1) % k)
+            length = math.sqrt(dx * dx + dz * dz) + 1e-12
+            nx, nz = dz / length, -dx / length
             shrink = 1 - bevel / (math.sqrt((x - cx) ** 2 + (z - cz) ** 2) + 1e-9)
             ix, iz = cx + (x - cx) * shrink, cz + (z - cz) * shrink
             u = along + end * math.sqrt((step * step).sum())

@@ -8,9 +8,9 @@ import numpy as np
 from PIL import Image
 
 from liftedstruct.data.image_set import ImageSet
-from liftedstruct.data.products.categories import category_of
 from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.scene import RENDERER_VERSION, render
+from liftedstruct.data.products.shapes import category_of
 from liftedstruct.data.sources import Source
 from liftedstruct.runtime.checks import check_count
 

@@ -10,16 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from liftedstruct.data.products import lighting
 from liftedstruct.data.products.kernels import Floats, Integers, Singles, dot, inlined, kernel
-from liftedstruct.data.products.lighting import (
-    FLOOR_CELLS,
-    SHADOW_CELLS,
-    Lights,
-    contact_map,
-    key_light_share,
-    surroundings,
-    to_light,
-)
+from liftedstruct.data.products.lighting import FLOOR_CELLS, SHADOW_CELLS, Lights
 from liftedstruct.data.products.textures import ALPHA, GLOSS, GLOW, METAL, PATTERN, SHINE, chance, noise, surface_color
 
 __all__ = ["Camera", "Product", "Room", "rasterize"]
@@ -69,9 +62,7 @@ def rasterize(product: Product, camera: Camera, lights: Lights, room: Room, size
     screen = np.empty((n, 3), np.float32)  # x, y in samples, 1 / depth
     shade_at = np.empty((n, 3), np.float32)  # x, y in cells of the shadow map, height towards the light
     below = np.empty((n, 3), np.float32)  # x, y in cells of the floor map, minus the height over the floor
-    to_cells = SHADOW_CELLS / (2.1 * radius)
     to_floor = FLOOR_CELLS / (2.6 * radius)
-    middle = 0.5 * radius  # heights are measured from here
     for i in range(n):
         x, y, z = vertices[i, 0], vertices[i, 1], vertices[i, 2]
         dx, dy, dz = x - camera.at[0], y - camera.at[1], z - camera.at[2]
@@ -79,13 +70,12 @@ def rasterize(product: Product, camera: Camera, lights: Lights, room: Room, size
         screen[i, 0] = (camera.x + camera.focal * dot(camera.frame[0], dx, dy, dz) * inverse) * wide
         screen[i, 1] = (camera.y - camera.focal * dot(camera.frame[1], dx, dy, dz) * inverse) * wide
         screen[i, 2] = inverse
-        a, b, shade_at[i, 2] = to_light(lights, x, y, z - middle)
-        shade_at[i, 0], shade_at[i, 1] = a * to_cells + SHADOW_CELLS / 2, b * to_cells + SHADOW_CELLS / 2
+        shade_at[i, 0], shade_at[i, 1], shade_at[i, 2] = lighting.shadow_cell(lights, radius, x, y, z)
         below[i, 0], below[i, 1], below[i, 2] = x * to_floor + FLOOR_CELLS / 2, y * to_floor + FLOOR_CELLS / 2, -z
     seen, _ = nearest(screen, product, wide, True, 0.0)
     _, shadows = nearest(shade_at, product, SHADOW_CELLS, False, -1e9)
     _, heights = nearest(below, product, FLOOR_CELLS, False, -1e9)
-    contact = contact_map(heights, radius)
+    contact = lighting.contact_map(heights, radius)
     image = np.zeros((size, size, 3), np.float32)
     light = np.empty(3)
     covered = 0
@@ -108,7 +98,7 @@ def rasterize(product: Product, camera: Camera, lights: Lights, room: Room, size
                             if seen[qy, qx] >> 1 == t >> 1:  # the two triangles of a cell follow each other
                                 seen[qy, qx] = -2
                                 x, y, count = x + qx + 0.5, y + qy + 0.5, count + 1
-                    shade(x / count, y / count, t, product, screen, camera, lights, shadows, light)
+                    shade(x / count, y / count, t, product, screen, camera.at, lights, shadows, light)
                     for c in range(3):
                         image[py, px, c] += light[c] * count * weight
             covered += samples * samples - empty
@@ -174,17 +164,9 @@ def blend(rows: Singles, i: int, j: int, k: int, a: float, b: float, c: float, c
 
 @inlined
 def shade(
-    x: float,
-    y: float,
-    t: int,
-    product: Product,
-    screen: Singles,
-    camera: Camera,
-    lights: Lights,
-    shadows: Singles,
-    light: Floats,
+    x: float, y: float, t: int, product: Product, screen: Singles, eye: Floats, lights: Lights, shadows: Singles, out: Floats
 ) -> None:
-    """Write the ``light`` (3,) that leaves triangle ``t`` towards the camera at sample (x, y)."""
+    """Write to ``out`` (3,) the light that leaves triangle ``t`` towards the camera at sample (x, y)."""
     rows, radius, m, row = product.vertices, product.radius, product.materials, product.material_of[t]
     i, j, k = product.triangles[t, 0], product.triangles[t, 1], product.triangles[t, 2]
     ax, ay = screen[i, 0], screen[i, 1]
@@ -200,7 +182,7 @@ def shade(
     wx, wy, wz = blend(rows, i, j, k, a, b, c, 0), blend(rows, i, j, k, a, b, c, 1), blend(rows, i, j, k, a, b, c, 2)
     nx, ny, nz = blend(rows, i, j, k, a, b, c, 3), blend(rows, i, j, k, a, b, c, 4), blend(rows, i, j, k, a, b, c, 5)
     color = surface_color(m, row, blend(rows, i, j, k, a, b, c, 6), blend(rows, i, j, k, a, b, c, 7))
-    vx, vy, vz = camera.at[0] - wx, camera.at[1] - wy, camera.at[2] - wz
+    vx, vy, vz = eye[0] - wx, eye[1] - wy, eye[2] - wz
     length = math.sqrt(vx * vx + vy * vy + vz * vz)
     vx, vy, vz = vx / length, vy / length, vz / length
     length = math.sqrt(nx * nx + ny * ny + nz * nz) + 1e-9
@@ -213,7 +195,7 @@ def shade(
     seen = 0.0
     if key > 0:
         e = 0.012  # away from the surface
-        seen = key_light_share(lights, shadows, radius, wx + e * nx, wy + e * ny, wz + e * nz, 0.012 * radius, 0.012)
+        seen = lighting.key_light_share(lights, shadows, radius, wx + e * nx, wy + e * ny, wz + e * nz, 0.012 * radius, 0.012)
     second = max(0.0, dot(lights.fill, nx, ny, nz))
     direct = max(key, 0.0) * seen
     near_floor = 0.45 + 0.55 * min(1.0, wz / (0.35 * radius) + 0.3 * max(nz, 0.0))
@@ -225,7 +207,7 @@ def shade(
     mirrored = (0.0, 0.0, 0.0)
     if shine > 0.02 or metal > 0:  # cloth and rubber mirror nothing
         reflect = 2 * facing
-        mirrored = surroundings(reflect * nx - vx, reflect * ny - vy, reflect * nz - vz, lights, 4.0 / gloss)
+        mirrored = lighting.surroundings(reflect * nx - vx, reflect * ny - vy, reflect * nz - vz, lights, 4.0 / gloss)
     hx, hy, hz = L[0] + vx, L[1] + vy, L[2] + vz
     half = (nx * hx + ny * hy + nz * hz) / (math.sqrt(hx * hx + hy * hy + hz * hz) + 1e-9)
     spot = seen * (gloss + 8) / 26 * half**gloss if half > 0 and key > 0 else 0.0
@@ -234,23 +216,15 @@ def shade(
     for q in range(3):
         diffuse = direct * colors[0, q] + second * colors[1, q] + sky * colors[2, q] + bounce * colors[3, q]
         specular = front + metal * (color[q] + (1 - color[q]) * grazing)
-        light[q] = color[q] * ((1 - metal) * diffuse + m[row, GLOW])
-        light[q] += specular * (mirrored[q] * near_floor + spot * colors[0, q])
+        out[q] = color[q] * ((1 - metal) * diffuse + m[row, GLOW])
+        out[q] += specular * (mirrored[q] * near_floor + spot * colors[0, q])
 
 
 @inlined
 def background(
-    x: float,
-    y: float,
-    camera: Camera,
-    lights: Lights,
-    room: Room,
-    shadows: Singles,
-    contact: Singles,
-    radius: float,
-    light: Floats,
+    x: float, y: float, camera: Camera, lights: Lights, room: Room, shadows: Singles, dark: Singles, radius: float, out: Floats
 ) -> None:
-    """Write the ``light`` (3,) from the floor or the wall at (x, y) of the image."""
+    """Write to ``out`` (3,) the light from the floor or the wall at (x, y) of the image."""
     f, at, heading = camera.frame, camera.at, room.heading
     right, up = (x - camera.x) / camera.focal, (camera.y - y) / camera.focal
     dx = f[2, 0] + right * f[0, 0] + up * f[1, 0]
@@ -273,29 +247,29 @@ def background(
     if to_floor < to_wall and room.shadow > 0:
         open_sky, direct = 1.0, 1.0
         if gx * gx + gy * gy < 40 * radius * radius:
-            direct = key_light_share(lights, shadows, radius, gx, gy, 0.0, 0.004 * radius, lights.softness)
+            direct = lighting.key_light_share(lights, shadows, radius, gx, gy, 0.0, 0.004 * radius, lights.softness)
             p = gx * FLOOR_CELLS / (2.6 * radius) + FLOOR_CELLS / 2 - 0.5
             q = gy * FLOOR_CELLS / (2.6 * radius) + FLOOR_CELLS / 2 - 0.5
             i, j = math.floor(q), math.floor(p)
             if 0 <= i < FLOOR_CELLS - 1 and 0 <= j < FLOOR_CELLS - 1:
                 a, b = q - i, p - j
-                low = contact[i, j] * (1 - b) + contact[i, j + 1] * b
-                high = contact[i + 1, j] * (1 - b) + contact[i + 1, j + 1] * b
+                low = dark[i, j] * (1 - b) + dark[i, j + 1] * b
+                high = dark[i + 1, j] * (1 - b) + dark[i + 1, j + 1] * b
                 open_sky = 1 - min(0.85, 1.1 * (low * (1 - a) + high * a))
         dim = 1 - room.shadow * (1 - (0.42 + 0.58 * direct) * open_sky)
     c = room.colors
     for n in range(3):
         floor, wall = c[0, n] + k * (c[1, n] - c[0, n]), c[2, n] + w * (c[3, n] - c[2, n])
-        light[n] = (1 - wall_share) * floor + wall_share * wall
+        out[n] = (1 - wall_share) * floor + wall_share * wall
     if wall_share > 0:
         for i in range(len(room.blobs)):  # iterating over the rows would count references
             blob = room.blobs[i]
             d = ((x - blob[0]) ** 2 + (y - blob[1]) ** 2) / (blob[2] * blob[2])
             t = wall_share * 0.85 / (1 + d * d * d)
             for n in range(3):
-                light[n] += t * (blob[3 + n] - light[n])
+                out[n] += t * (blob[3 + n] - out[n])
     for n in range(3):
-        light[n] *= dim
+        out[n] *= dim
 
 
 @inlined
@@ -305,18 +279,16 @@ def room_texture(kind: int, u: float, v: float, seed: int) -> float:
         plank = math.floor(3 * v)
         tone = chance(plank, 3, seed)
         seam = 0.5 if 3 * v - plank < 0.04 else 0.0
-        return min(
-            1.0, 0.45 * tone + 0.45 * noise(1.5 * u + 9 * tone, 22 * v, seed) + 0.25 * noise(5 * u, 60 * v, seed + 1) + seam
-        )
+        grain = 0.45 * tone + 0.45 * noise(1.5 * u + 9 * tone, 22 * v, seed) + 0.25 * noise(5 * u, 60 * v, seed + 1)
+        return min(1.0, grain + seam)
     if kind == 2:  # carpet
         return 0.5 * noise(40 * u, 40 * v, seed) + 0.5 * noise(11 * u, 11 * v, seed + 1)
     if kind == 3:  # tiles
         a, b = 1.4 * u - math.floor(1.4 * u), 1.4 * v - math.floor(1.4 * v)
         return 1.0 if min(a, b) < 0.04 else 0.25 * chance(math.floor(1.4 * u), math.floor(1.4 * v), seed)
     if kind == 4:  # stained plaster, marble
-        return noise(1.3 * u + 2 * noise(1.5 * u, 1.5 * v, seed), 1.7 * v, seed + 2) * (
-            0.6 + 0.4 * noise(9 * u, 9 * v, seed + 1)
-        )
+        cloud = noise(1.3 * u + 2 * noise(1.5 * u, 1.5 * v, seed), 1.7 * v, seed + 2)
+        return cloud * (0.6 + 0.4 * noise(9 * u, 9 * v, seed + 1))
     if kind == 5:  # cloth in folds
         return 0.5 + 0.5 * math.sin(5 * u + 4 * noise(0.8 * u, 1.2 * v, seed))
     return 0.0

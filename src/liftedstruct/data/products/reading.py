@@ -19,12 +19,12 @@ PRODUCTS_RECORD = "products.json"
 
 def find_products(path: Path) -> list[Path]:
     """The folder itself, if it holds rendered products."""
-    return [path] if _read_record(path) else []
+    return [path] if read_record(path) else []
 
 
 def read_products(path: Path) -> ImageSet:
     """Rendered products in a folder; an image that was added to the folder of a product is one of that product."""
-    record = _read_record(path)
+    record = read_record(path)
     if not record:
         raise ValueError(
             f"a dataset of kind 'products' must be a folder with the {PRODUCTS_RECORD} of the renderer, got {str(path)!r} "
@@ -47,9 +47,9 @@ def read_products(path: Path) -> ImageSet:
             "Write the products again with the same settings and folder."
         )
     class_of = {file.rpartition("/")[0]: i for file, i in listed.items()}  # by folder
-    unlisted = sorted(there - listed.keys(), key=os.fsencode)
-    added = [file for file in unlisted if file.rpartition("/")[0] in class_of]
-    extra = [file for file in unlisted if file.rpartition("/")[0] not in class_of]
+    unlisted = {file: class_of.get(file.rpartition("/")[0]) for file in sorted(there - listed.keys(), key=os.fsencode)}
+    added = {file: i for file, i in unlisted.items() if i is not None}
+    extra = [file for file, i in unlisted.items() if i is None]
     others = [file for file in tree.left_out if file != PRODUCTS_RECORD]
     warnings = {
         "images whose files are absent are left out": missing,
@@ -57,8 +57,7 @@ def read_products(path: Path) -> ImageSet:
         "images outside of the folders of products are left out": extra,
         "what is not an image is left out": others,
     }
-    labels = {file: i for file, i in listed.items() if file in there}
-    labels |= {file: class_of[file.rpartition("/")[0]] for file in added}
+    labels = {file: i for file, i in listed.items() if file in there} | added
     paths = sorted(labels, key=labels.__getitem__)
     parts = np.array([part for *_, part, _ in products])
     return ImageSet(
@@ -77,7 +76,7 @@ def read_products(path: Path) -> ImageSet:
     )
 
 
-def _read_record(folder: Path) -> dict[str, Any]:
+def read_record(folder: Path) -> dict[str, Any]:
     """What the renderer recorded about the products in a folder, or nothing if there is no such record."""
     try:
         record = json.loads((folder / PRODUCTS_RECORD).read_text(encoding="utf-8"))

@@ -6,12 +6,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.data.products.categories import build, category_of
 from liftedstruct.data.products.kernels import Floats, Singles, cross, kernel
 from liftedstruct.data.products.lighting import Lights
 from liftedstruct.data.products.materials import linear
 from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.rasterizer import Camera, Product, Room, rasterize
+from liftedstruct.data.products.shapes import build, category_of
 from liftedstruct.data.products.textures import chance
 from liftedstruct.runtime.checks import check_count
 
@@ -148,17 +148,10 @@ def develop(light: Singles, rng: RandomStream) -> None:
         soften(light, blur)
 
 
-@kernel
 def soften(image: Singles, strength: float) -> None:
     """Blur along the first axis, in place: every row with the rows beside it."""
-    n = len(image)
-    for x in range(n):
-        for c in range(3):
-            before = image[0, x, c]
-            for y in range(n):
-                here = image[y, x, c]
-                image[y, x, c] = here + strength * 0.5 * (before + image[min(y + 1, n - 1), x, c] - 2 * here)
-                before = here
+    rows = np.concatenate((image[:1], image, image[-1:]))
+    image += strength * 0.5 * (rows[:-2] + rows[2:] - 2 * image.astype(float))
 
 
 @kernel

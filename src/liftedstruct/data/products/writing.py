@@ -1,6 +1,5 @@
 """Rendered products as files: a folder of class folders, as any other dataset comes."""
 
-import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.products.product_dataset import product_images
-from liftedstruct.data.products.reading import PRODUCTS_RECORD
+from liftedstruct.data.products.reading import PRODUCTS_RECORD, read_record
 from liftedstruct.data.products.scene import RENDERER_VERSION
 from liftedstruct.data.sources import FolderSource
 from liftedstruct.runtime.atomic import is_temporary, remove_leftovers, replacing, write_json
@@ -43,7 +42,8 @@ def write_products(
     numbers: dict[str, int | str | None] = {"classes": n_classes, "images": images_per_class, "size": size, "seed": seed}
     _claim(folder, {"renderer": RENDERER_VERSION, **numbers, "format": format}, written)
     missing: dict[Path, list[tuple[str, Path]]] = {}  # by class folder: what to render, and the file
-    for path, file in zip(rendered.paths, (folder / path for path in paths), strict=True):
+    for path, target in zip(rendered.paths, paths, strict=True):
+        file = folder / target
         if not file.is_file() or file.stat().st_size == 0:
             missing.setdefault(file.parent, []).append((path, file))
     total = sum(map(len, missing.values()))
@@ -76,29 +76,19 @@ def write_products(
 
 def _claim(folder: Path, settings: dict[str, int | str | None], written: ImageSet) -> None:
     """Make the folder ours, or raise if it is somebody else's or holds other products."""
-    mark = folder / PRODUCTS_RECORD
-    record = {**settings, "products": _listed(written)}
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"the folder for products must be a folder, got the file {folder}. Pass another path.")
-    if mark.is_file():
-        try:
-            whole = json.loads(mark.read_text())
-            found = {key: value for key, value in whole.items() if key != "products"}
-        except (ValueError, AttributeError):
-            found = None
-        if found != settings:
-            raise ValueError(
-                f"{folder} must be empty or hold products of these settings, got {found}. "
-                f"Pass the same settings, or another folder."
-            )
-        if whole != record:
-            write_json(mark, record)
-    elif folder.is_dir() and (inside := sorted(path.name for path in folder.iterdir() if not is_temporary(path.name))):
-        names = ", ".join(inside[:3])
-        raise ValueError(f"{folder} must be empty or hold products written before, it holds {names}. Pass another folder.")
-    else:
+    inside = sorted(path.name for path in folder.iterdir() if not is_temporary(path.name)) if folder.is_dir() else []
+    record, written_before = {**settings, "products": _listed(written)}, read_record(folder)
+    found = {key: value for key, value in written_before.items() if key != "products"}
+    if inside and found != settings:
+        raise ValueError(
+            f"{folder} must be empty or hold products of these settings, got {found or ', '.join(inside[:3])}. "
+            "Pass the same settings, or another folder."
+        )
+    if written_before != record:
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(mark, record)
+        write_json(folder / PRODUCTS_RECORD, record)
 
 
 def _listed(written: ImageSet) -> list[dict[str, str | list[str]]]:

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from liftedstruct.data.products.materials import Material, leather, linear, metal, plastic, rubber
-from liftedstruct.data.products.meshes import Mesh, Point, rotation, spline
+from liftedstruct.data.products.meshes import TO_FRONT, Mesh, Point, rotation, spline
 from liftedstruct.data.products.random_stream import RandomStream
-from liftedstruct.data.products.shapes.parts import FRAMES, TO_FRONT
+from liftedstruct.data.products.shapes.parts import FRAMES
 
 __all__ = ["bicycle"]
 
@@ -56,9 +56,7 @@ def bicycle(m: Mesh, rng: RandomStream) -> None:
     m.tube((crank, seat), thick, paint)
     low = (0.5 * (crank[0] + head_low[0]), 0.5 * (crank[1] + head_low[1]) - sag * 0.4)
     m.tube(spline(crank, low, head_low, n=7), thick * 1.15, paint)
-    start = (
-        (seat[0] + 0.02, seat[1] - rng(0.03, 0.12)) if not step_through else (crank[0] - 0.06 * tall, crank[1] + 0.25 * tall)
-    )
+    start = (crank[0] - 0.06 * tall, crank[1] + 0.25 * tall) if step_through else (seat[0] + 0.02, seat[1] - rng(0.03, 0.12))
     bend = (0.5 * (start[0] + head[0]), 0.5 * (start[1] + head[1]) + (-0.1 if step_through else sag))
     m.tube(spline(start, bend, (head[0], head[1] - 0.03), n=8), thick, paint)
     m.tube((head_low, head), thick * 1.3, paint)

@@ -1,7 +1,7 @@
 """Cabinets."""
 
 from liftedstruct.data.products.materials import Material, glass, metal, plastic, wood
-from liftedstruct.data.products.meshes import Mesh, Point
+from liftedstruct.data.products.meshes import Mesh
 from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.shapes.parts import PLAINS, legs
 
@@ -38,7 +38,20 @@ def cabinet(m: Mesh, rng: RandomStream) -> None:
     cw = (w - 2 * t) / columns
 
     def add_front(x: float, z: float, tall: float, side: str) -> None:
-        _front(m, (x, -d / 2, z), cw - gap, tall - gap, front, handle, knob, panel, side)
+        """A door or drawer front with its handle."""
+        w, h, out = cw - gap, tall - gap, -d / 2 - 0.035
+        m.box((x, -d / 2 - 0.008, z), (w, 0.022, h), front, 0.005)
+        if panel and min(w, h) > 0.16:
+            m.box((x, -d / 2 - 0.02, z), (w - 0.11, 0.016, h - 0.11), front, 0.007)
+        hx = {"right": x + w / 2 - 0.04, "left": x - w / 2 + 0.04, "middle": x}[side]
+        if knob == "knob":
+            m.cushion((hx, out, z), (0.034, 0.034, 0.034), handle, 1.0, n=5)
+        elif knob in ("bar", "long"):
+            reach = min(0.42 * (w if side == "middle" else h), 0.07 if knob == "bar" else 0.3)
+            dx, dz = (reach, 0.0) if side == "middle" else (0.0, reach)
+            m.tube(((hx - dx, out, z - dz), (hx + dx, out, z + dz)), 0.008, handle, sides=6)
+        elif knob == "cup":
+            m.cushion((hx, out, z), (0.1, 0.03, 0.035), handle, 0.6, n=5)
 
     for i, kind in enumerate(kinds):
         x = -w / 2 + t + (i + 0.5) * cw
@@ -66,23 +79,3 @@ def cabinet(m: Mesh, rng: RandomStream) -> None:
             for s in (-1, 1):
                 m.box((x + s * (cw / 2 - f), -d / 2, middle), (2 * f - gap, 0.022, tall - gap), front, 0.004)
             m.box((x, -d / 2, middle), (cw - 2 * f, 0.006, tall - 2 * f), glass(rng), 0)
-
-
-def _front(
-    m: Mesh, at: Point, w: float, h: float, front: Material, handle: Material, knob: str, panel: bool, side: str
-) -> None:
-    """A door or drawer front with its handle."""
-    x, y, z = at
-    m.box((x, y - 0.008, z), (w, 0.022, h), front, 0.005)
-    if panel and min(w, h) > 0.16:
-        m.box((x, y - 0.02, z), (w - 0.11, 0.016, h - 0.11), front, 0.007)
-    out = y - 0.035
-    hx = {"right": x + w / 2 - 0.04, "left": x - w / 2 + 0.04, "middle": x}[side]
-    if knob == "knob":
-        m.cushion((hx, out, z), (0.034, 0.034, 0.034), handle, 1.0, n=5)
-    elif knob in ("bar", "long"):
-        reach = min(0.42 * (w if side == "middle" else h), 0.07 if knob == "bar" else 0.3)
-        dx, dz = (reach, 0.0) if side == "middle" else (0.0, reach)
-        m.tube(((hx - dx, out, z - dz), (hx + dx, out, z + dz)), 0.008, handle, sides=6)
-    elif knob == "cup":
-        m.cushion((hx, out, z), (0.1, 0.03, 0.035), handle, 0.6, n=5)

@@ -2,13 +2,14 @@
 
 import math
 
-from liftedstruct.data.products.materials import DARK, Material, glass, plastic, with_logo
-from liftedstruct.data.products.meshes import Mesh, Point, rotation, spline
+from liftedstruct.data.products.materials import DARK, Material, glass, plastic
+from liftedstruct.data.products.meshes import TO_FRONT, Mesh, Point, rotation, spline
 from liftedstruct.data.products.random_stream import RandomStream
-from liftedstruct.data.products.shapes.parts import TO_FRONT, button, case_materials, knob
+from liftedstruct.data.products.shapes.parts import button, case_materials, knob
 
 __all__ = ["coffee_maker"]
 
+LIGHT = Material((0.9, 0.25, 0.1), glow=0.6)
 POD_SIDE = (
     (0.1, 0), (0.5, 0), (0.5, 0.75), (0.35, 1), (-0.3, 1), (-0.5, 0.85), (-0.42, 0.66), (0.02, 0.58), (0.12, 0.3),
 )  # fmt: skip
@@ -16,18 +17,12 @@ POD_SIDE = (
 
 def coffee_maker(m: Mesh, rng: RandomStream) -> None:
     """Drip machine with a jug, espresso machine, or pod machine."""
-    body, dark, trim = case_materials(rng)
-    kind = rng.choice(("drip", "drip", "espresso", "pod"))
-    glow = Material((0.9, 0.25, 0.1), glow=0.6)
-    if kind == "drip":
-        _drip(m, rng, body, dark, trim, glow)
-    elif kind == "espresso":
-        _espresso(m, rng, body, dark, trim)
-    else:
-        _pod(m, rng, body, dark, trim, glow)
+    materials = case_materials(rng)
+    build = rng.choice((_drip, _drip, _espresso, _pod))
+    build(m, rng, *materials)
 
 
-def _drip(m: Mesh, rng: RandomStream, body: Material, dark: Material, trim: Material, glow: Material) -> None:
+def _drip(m: Mesh, rng: RandomStream, body: Material, dark: Material, trim: Material) -> None:
     w, d, h = rng(0.42, 0.6), rng(0.5, 0.66), rng(0.8, 1.0)
     base, head, bevel = rng(0.07, 0.13), rng(0.2, 0.34), rng(0.015, 0.06)
     cy = -0.12 * d
@@ -48,14 +43,8 @@ def _drip(m: Mesh, rng: RandomStream, body: Material, dark: Material, trim: Mate
     wall = trim if thermos else glass(rng, "c4cccc")
     at: Point = (0, cy, base + 0.015)
     if not thermos:
-        full = rng(0.3, 0.65)
-        coffee = [
-            (0, 0.01),
-            (r * 0.86, 0.01),
-            (r * belly * 0.95, 0.3 * tall),
-            (r * (belly - 0.1), full * tall),
-            (0, full * tall),
-        ]
+        level = rng(0.3, 0.65) * tall
+        coffee = [(0, 0.01), (r * 0.86, 0.01), (r * belly * 0.95, 0.3 * tall), (r * (belly - 0.1), level), (0, level)]
         m.lathe(coffee, Material((0.03, 0.014, 0.008), gloss=90, shine=0.05), at)
     m.lathe([(0, 0), (r * 0.9, 0), (r * belly, 0.3 * tall), (r * 0.85, 0.65 * tall), (r * neck, 0.88 * tall)], wall, at)
     m.lathe([(r * neck, 0.86 * tall), (r * neck * 1.03, 0.93 * tall), (0.3 * r, tall), (0, tall)], dark, at)
@@ -66,10 +55,10 @@ def _drip(m: Mesh, rng: RandomStream, body: Material, dark: Material, trim: Mate
     m.tube(spline(*((far * ox, cy + far * oy, base + z * tall) for far, z in handle)), 0.024, dark, flat=0.7)
     x0, n = rng(-0.3, 0.1) * w, rng.integer(1, 4)
     for k in range(n):
-        button(m, (x0 + 0.07 * k, -d / 2, base / 2), 0.02, 0.015, trim if k else glow)
+        button(m, (x0 + 0.07 * k, -d / 2, base / 2), 0.02, 0.015, trim if k else LIGHT)
     if rng.chance(0.5):
         at = (rng(-0.1, 0.1) * w, -d / 2 + 0.01, h - head / 2)
-        m.box(at, (0.4 * w, 0.03, 0.35 * head), with_logo(rng, plastic(rng, DARK), 0.3 * head, 0, 0), 0.01)
+        m.box(at, (0.4 * w, 0.03, 0.35 * head), plastic(rng, DARK).with_logo(rng, 0.3 * head, 0, 0), 0.01)
 
 
 def _espresso(m: Mesh, rng: RandomStream, body: Material, dark: Material, trim: Material) -> None:
@@ -94,7 +83,7 @@ def _espresso(m: Mesh, rng: RandomStream, body: Material, dark: Material, trim: 
         m.lathe([(0.08, 0), (0.13, 0.2), (0.13, 0.22), (0, 0.23)], glass(rng, "8a8480"), (-0.2 * w, 0.1 * d, h))
 
 
-def _pod(m: Mesh, rng: RandomStream, body: Material, dark: Material, trim: Material, glow: Material) -> None:
+def _pod(m: Mesh, rng: RandomStream, body: Material, dark: Material, trim: Material) -> None:
     w, d, h = rng(0.3, 0.42), rng(0.55, 0.75), rng(0.6, 0.8)
     m.lathe([(0, 0), (0.9 * w / 2, 0), (w / 2, 0.02), (w / 2, rng(0.06, 0.1)), (0, 0.1)], dark, (0, -0.22 * d, 0))
     side = [(x * d, z * h) for x, z in POD_SIDE]
@@ -103,4 +92,4 @@ def _pod(m: Mesh, rng: RandomStream, body: Material, dark: Material, trim: Mater
     handle = ((-w / 2, -0.1, h * 0.95), (-w / 2, -0.3, h + 0.06), (w / 2, -0.3, h + 0.06), (w / 2, -0.1, h * 0.95))
     m.tube(spline(*((x, y * d, z) for x, y, z in handle), n=14), rng(0.015, 0.03), trim)
     m.cushion((0, 0.45 * d, 0.4 * h), (0.8 * w, 0.26 * d, 0.7 * h), glass(rng, "7a8890", 2), 0.3)
-    m.lathe([(0.035, 0), (0.04, 0.012), (0, 0.014)], glow if rng.chance(0.5) else trim, (0, 0.05 * d, h), sides=14)
+    m.lathe([(0.035, 0), (0.04, 0.012), (0, 0.014)], LIGHT if rng.chance(0.5) else trim, (0, 0.05 * d, h), sides=14)

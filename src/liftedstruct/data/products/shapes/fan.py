@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from liftedstruct.data.products.materials import Material, glass, metal, plastic, with_logo
-from liftedstruct.data.products.meshes import Mesh, Point, rotation, spline
+from liftedstruct.data.products.materials import Material, glass, metal, plastic
+from liftedstruct.data.products.meshes import TO_FRONT, Mesh, Point, rotation, spline
 from liftedstruct.data.products.random_stream import RandomStream
-from liftedstruct.data.products.shapes.parts import CASES, TO_FRONT, knob
+from liftedstruct.data.products.shapes.parts import CASES, knob
 
 __all__ = ["fan"]
 
@@ -52,7 +52,7 @@ def fan(m: Mesh, rng: RandomStream) -> None:
         motor = [(0, 0.12), (0.3 * R, 0.1), (0.36 * R, 0), (0.36 * R, -0.05), (0, -0.06)]
         m.lathe(motor, body, place(0, 0.1, 0), lean @ rotation("x", -math.pi / 2), sides=20)
     boss = rng(0.14, 0.32) * R
-    cap = with_logo(rng, plastic(rng, *CASES), boss, 0, 0)
+    cap = plastic(rng, *CASES).with_logo(rng, boss, 0, 0)
     m.lathe([(boss, -0.01), (boss * 0.9, 0.015), (0, 0.02)], cap, place(0, -deep, 0), to_front, sides=18)
     if front == "rings":
         for k in range(1, 6):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from liftedstruct.data.products.materials import DARK, ceramic, glass, metal, plastic, with_logo, with_pattern, wood
+from liftedstruct.data.products.materials import DARK, ceramic, glass, metal, plastic, wood
 from liftedstruct.data.products.meshes import Mesh, spline
 from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.shapes.parts import CASES
@@ -23,9 +23,9 @@ def kettle(m: Mesh, rng: RandomStream) -> None:
         skin = metal(rng, "steel", "chrome", "copper", "steel")
     else:
         skin = plastic(rng, *CASES) if electric else ceramic(rng, *CASES)
-    skin = with_pattern(rng, skin, rng.choice(("efece4", DARK, "a8261e")), rng(0.06, 0.14), 0.75)
+    skin = skin.with_pattern(rng, rng.choice(("efece4", DARK, "a8261e")), rng(0.06, 0.14), 0.75)
     if rng.chance(0.3) and skin.pattern == "plain":
-        skin = with_logo(rng, skin, 0.1, 0.0 if electric else -0.4, 0.35)
+        skin = skin.with_logo(rng, 0.1, 0.0 if electric else -0.4, 0.35)
     see_through = electric and rng.chance(0.2)
     body = glass(rng, "b8c8cc") if see_through else skin
     dark = wood(rng, "walnut", "oak") if rng.chance(0.2) else plastic(rng, DARK, DARK, "efece4", "7c8186")

@@ -2,7 +2,7 @@
 
 import math
 
-from liftedstruct.data.products.materials import Material, ceramic, fabric, metal, plastic, with_pattern, wood
+from liftedstruct.data.products.materials import Material, ceramic, fabric, metal, plastic, wood
 from liftedstruct.data.products.meshes import Mesh, Point, rotation, spline
 from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.shapes.parts import FRAMES, GLAZES, INKS
@@ -102,7 +102,7 @@ def _base(m: Mesh, rng: RandomStream, trim: Material) -> float:
     r = rng(0.11, 0.19)
     material = trim
     if rng.chance(0.6):
-        material = with_pattern(rng, ceramic(rng, *GLAZES), rng.choice(INKS), rng(0.05, 0.12), 0.6)
+        material = ceramic(rng, *GLAZES).with_pattern(rng, rng.choice(INKS), rng(0.05, 0.12), 0.6)
     elif rng.chance(0.4):
         material = wood(rng, "oak", "walnut", "teak")
     knots = [(a * rng(0.9, 1.1) * r, z * h) for a, z in BASES[style]]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from liftedstruct.data.products.materials import Material, ceramic, linear, metal, with_logo, with_pattern
+from liftedstruct.data.products.materials import Material, ceramic, linear, metal
 from liftedstruct.data.products.meshes import Mesh, spline
 from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.shapes.parts import GLAZES, INKS
@@ -26,12 +26,12 @@ def mug(m: Mesh, rng: RandomStream) -> None:
     }[style]
     code, ink = rng.choice(GLAZES), rng.choice(INKS)
     period = rng(0.09, 0.24)
-    glaze = with_pattern(rng, ceramic(rng, code), ink, period, 0.45)
+    glaze = ceramic(rng, code).with_pattern(rng, ink, period, 0.45)
     if glaze.pattern == "two-tone":
         glaze = glaze._replace(places=(rng(0.25, 0.7) * h, 0, 0, 0))
     if glaze.pattern == "plain" and rng.chance(0.7):
         front = -math.pi / 2 * r * max(a for a, _ in knots)
-        glaze = with_logo(rng, glaze, rng(0.3, 0.55), front, h * rng(0.42, 0.58), ink if ink != code else None)
+        glaze = glaze.with_logo(rng, rng(0.3, 0.55), front, h * rng(0.42, 0.58), ink if ink != code else None)
     if rng.chance(0.1):
         glaze = metal(rng, "steel", "copper", brushed=True)
     outer = glaze._replace(pattern="plain")

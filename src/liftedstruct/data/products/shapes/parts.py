@@ -1,27 +1,12 @@
 """What several products share: colors of a category, legs, cases, knobs and buttons."""
 
-import math
-
 import numpy as np
 
 from liftedstruct.data.products.materials import DARK, Material, metal, plastic
-from liftedstruct.data.products.meshes import Mesh, Point, rotation, spline
+from liftedstruct.data.products.meshes import TO_FRONT, Mesh, Point, spline
 from liftedstruct.data.products.random_stream import RandomStream
 
-__all__ = [
-    "CASES",
-    "FRAMES",
-    "GLAZES",
-    "HIDES",
-    "INKS",
-    "PLAINS",
-    "SEATS",
-    "TO_FRONT",
-    "button",
-    "case_materials",
-    "knob",
-    "legs",
-]
+__all__ = ["CASES", "FRAMES", "GLAZES", "HIDES", "INKS", "PLAINS", "SEATS", "button", "case_materials", "knob", "legs"]
 
 SEATS = ("6e7076", "a89a86", "3b4250", "8a3b32", "c9bfae", "4f6357")
 HIDES = ("2a2624", "6b4028", "d8d0c2", "7a2620")
@@ -30,7 +15,6 @@ CASES = ("efece4", "1e1e20", "a8261e", "d8cdb4", "7c8186", "9cc4b4")
 FRAMES = ("b3261e", "1c1c1e", "24508c", "e8e6e0", "3f6f56", "d9731e", "8fb8c4")
 GLAZES = ("f2f0ec", "22262c", "a83a2e", "38587c", "d8cdb4", "5f7f6a", "d9a23e")
 INKS = ("22262c", "a83a2e", "38587c", "f2f0ec", "d9a23e", "5f7f6a")
-TO_FRONT = rotation("x", math.pi / 2)  # z, the axis of a lathe or ring, towards the front
 TURNED = ((0.35, 0), (0.5, 0.06), (0.38, 0.1), (0.7, 0.35), (0.45, 0.5), (0.75, 0.62), (0.75, 0.66), (0.5, 0.7), (0.6, 1))
 
 

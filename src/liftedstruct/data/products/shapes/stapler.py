@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from liftedstruct.data.products.materials import metal, plastic, rubber, with_logo
+from liftedstruct.data.products.materials import metal, plastic, rubber
 from liftedstruct.data.products.meshes import Mesh, Point, rotation, spline
 from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.shapes.parts import FRAMES
@@ -17,7 +17,7 @@ def stapler(m: Mesh, rng: RandomStream) -> None:
     L, w, gape = rng(0.9, 1.25), rng(0.17, 0.28), math.radians(rng(3, 15))
     body = plastic(rng, *FRAMES) if rng.chance(0.75) else metal(rng, "chrome", "steel", "black")
     if rng.chance(0.6):
-        body = with_logo(rng, body, rng(0.07, 0.12), rng(-0.2, 0.2) * L, 0.0)
+        body = body.with_logo(rng, rng(0.07, 0.12), rng(-0.2, 0.2) * L, 0.0)
     dark = plastic(rng, "222224", "222224", "4a4c50", "e8e6e0")
     steel = metal(rng, "chrome", "steel")
     t = rng(0.04, 0.09)

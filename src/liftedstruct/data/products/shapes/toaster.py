@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from liftedstruct.data.products.materials import DARK, Material, linear, metal, plastic, rubber, with_logo
+from liftedstruct.data.products.materials import DARK, Material, linear, metal, plastic, rubber
 from liftedstruct.data.products.meshes import Mesh, rotation, spline
 from liftedstruct.data.products.random_stream import RandomStream
 from liftedstruct.data.products.shapes.parts import button, case_materials, knob
@@ -64,7 +64,7 @@ def toaster(m: Mesh, rng: RandomStream) -> None:
         button(m, (-0.34 * w + 0.06 * k, -d / 2 + 0.002, lift + 0.2 * h), 0.018, 0.014, trim)
     if rng.chance(0.5):
         at = (-0.1 * w, -d / 2 - (0.0 if kind in ("box", "round") else 0.004), lift + rng(0.45, 0.6) * h)
-        m.box(at, (0.2, 0.012, 0.13), with_logo(rng, metal(rng, "steel", brushed=True), 0.1, 0, 0, DARK), 0.004)
+        m.box(at, (0.2, 0.012, 0.13), metal(rng, "steel", brushed=True).with_logo(rng, 0.1, 0, 0, DARK), 0.004)
     if rng.chance(0.3):
         for k in range(rng.integer(2, 5)):
             m.box((0, -d / 2 + 0.001, lift + 0.12 + 0.05 * k), (0.7 * w, 0.012, 0.012), trim, 0)
