@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -21,12 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from liftedstruct.data.decoding import ImageError, available_cores, ignore_warnings, load_rgb
+from liftedstruct.data.decoding import ImageError, load_rgb
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.sources import FolderSource, Source
 from liftedstruct.data.splits import NAME_VARIATION, group_by_name
 from liftedstruct.runtime.atomic import replacing
 from liftedstruct.runtime.checks import check_count
+from liftedstruct.runtime.limits import available_cores
 from liftedstruct.runtime.progress import Bar
 
 __all__ = ["CheckUp", "Finding", "check_dataset", "check_list_file", "write_fixed_list"]
@@ -112,7 +114,7 @@ def check_dataset(image_set: ImageSet, *, near: int = 10, workers: int | None = 
         raise ValueError(f"near must be at most 16 of the 64 bits, got {near}: unrelated images differ by about 32. Try 10.")
     summaries = []
     with (
-        ignore_warnings(),
+        warnings.catch_warnings(action="ignore"),
         ThreadPoolExecutor(check_count("workers", workers or available_cores())) as pool,
         Bar("check", len(image_set), wanted=progress) as bar,
     ):

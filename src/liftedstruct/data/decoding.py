@@ -1,18 +1,16 @@
 """One image file in, one square of RGB bytes out, whatever the file is; and one short reason where that cannot be.
 
 Threads may decode at the same time: pillow releases the interpreter lock while it works, and nothing global is switched here.
-Pillow warns of much that is harmless, so such threads are best run inside of :func:`ignore_warnings`.
+Pillow warns of much that is harmless; warnings are best ignored around such threads, once for all of them.
 """
 
 import contextlib
 import errno
+import functools
 import hashlib
-import os
 import stat
 import struct
-import sys
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +19,7 @@ from PIL import ExifTags, Image, ImageChops, ImageFile, UnidentifiedImageError
 from liftedstruct.data.sources import FolderSource, Source, TarSource
 from liftedstruct.runtime.checks import check_count, pick
 
-__all__ = ["FITS", "ImageError", "SourceError", "available_cores", "content_hash", "decode"]
-__all__ += ["ignore_warnings", "is_transient", "load_rgb"]
+__all__ = ["FITS", "ImageError", "SourceError", "content_hash", "decode", "is_transient", "load_rgb"]
 
 # What is decoded inside of pillow. Others are refused: some of its plug-ins start programs (EPS) or are for fonts and icons.
 FORMATS = {"AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP"}
@@ -42,6 +39,14 @@ TURNS = {  # EXIF orientation -> what sets it upright
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+REASONS = (  # errors, and what to say of them in a few words that do not name the file
+    (IsADirectoryError, "is a folder"),
+    (PermissionError, "no permission"),
+    ((FileNotFoundError, NotADirectoryError), "missing"),
+    (UnidentifiedImageError, "not an image, or broken at its start"),
+    (MemoryError, "does not fit into memory"),
+    ((EOFError, struct.error), "truncated"),
+)
 
 
 class ImageError(ValueError):
@@ -62,7 +67,7 @@ def decode(
         path: The image, as the source knows it.
         size: Side of the square.
         fit: How a rectangle becomes a square, a name in ``FITS``.
-        tolerate_truncated: Keep what there is of a file that was cut off, if that is a hundredth of it.
+        tolerate_truncated: The file is cut off; keep what there is of it, if that is a hundredth.
 
     """
     shape, size = pick(FITS, fit, "fit"), check_count("size", size)
@@ -70,12 +75,22 @@ def decode(
     # size. The white border is measured in pixels of the file, so it is found at full size.
     least = None if fit == "trim-letterbox" else 2 * size
     image = load_rgb(source, path, tolerate_truncated, least)
-    try:
+    with _short_reasons():
         return np.asarray(shape(image, size))
+
+
+@contextlib.contextmanager
+def _short_reasons() -> Iterator[None]:
+    """Whatever is raised inside becomes an :class:`ImageError`: pillow meets bad bytes with almost any exception."""
+    try:
+        yield
+    except ImageError:
+        raise
     except Exception as error:
-        raise _refusal(error) from error
+        raise (SourceError if is_transient(error) else ImageError)(_reason(error)) from error
 
 
+@_short_reasons()
 def content_hash(source: Source, path: str) -> int:
     """64 bits of the bytes of an image file, whatever it is called.
 
@@ -85,34 +100,19 @@ def content_hash(source: Source, path: str) -> int:
         ImageError: it cannot be read.
 
     """
-    digest = hashlib.blake2b(digest_size=8)
-    try:
-        if isinstance(source, FolderSource):
-            with (source.root / path).open("rb") as file:
-                while piece := file.read(1 << 20):
-                    digest.update(piece)
-        else:
-            text = getattr(source, "content", source.fingerprint)
-            digest.update(source.read(path) if isinstance(source, TarSource) else text(path).encode())
-    except Exception as error:
-        raise _refusal(error) from error
-    return int.from_bytes(digest.digest(), "little")
+    blake = functools.partial(hashlib.blake2b, digest_size=8)
+    if isinstance(source, FolderSource):
+        with (source.root / path).open("rb") as file:
+            digest = hashlib.file_digest(file, blake).digest()
+    else:
+        text = getattr(source, "content", source.fingerprint)
+        digest = blake(source.read(path) if isinstance(source, TarSource) else text(path).encode()).digest()
+    return int.from_bytes(digest, "little")
 
 
+@_short_reasons()
 def load_rgb(source: Source, path: str, tolerate_truncated: bool = False, least: int | None = None) -> Image.Image:
     """The whole image upright, in RGB, over white; both sides stay at least ``least`` where a JPEG is decoded smaller."""
-    try:
-        try:
-            return _load(source, path, least, rest_is_missing=False)
-        except Exception as error:  # pillow meets bad bytes with OSError, SyntaxError, struct.error, zlib.error, ...
-            if not (tolerate_truncated and str(_refusal(error)) == "truncated"):
-                raise
-        return _load(source, path, least, rest_is_missing=True)
-    except Exception as error:
-        raise _refusal(error) from error
-
-
-def _load(source: Source, path: str, least: int | None, rest_is_missing: bool) -> Image.Image:
     _check_file(source, path)
     with source.open(path) as image:
         if image.format is not None and image.format not in FORMATS:
@@ -122,7 +122,7 @@ def _load(source: Source, path: str, least: int | None, rest_is_missing: bool) -
             raise ImageError(f"too many pixels: {image.width} x {image.height}")
         if least is not None:
             image.draft(None, (least, least))
-        if rest_is_missing and isinstance(image, ImageFile.ImageFile):
+        if tolerate_truncated and isinstance(image, ImageFile.ImageFile):
             _load_what_there_is(image)
         else:
             image.load()
@@ -252,42 +252,15 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno is not None and error.errno not in FILE_ERRORS
 
 
-def _refusal(error: Exception) -> ImageError:
-    if isinstance(error, ImageError):
-        return error
-    return (SourceError if is_transient(error) else ImageError)(_reason(error))
-
-
 def _reason(error: BaseException) -> str:
-    """What went wrong, in a few words that do not name the file."""
+    for kinds, reason in REASONS:
+        if isinstance(error, kinds):
+            return reason
     text = " ".join(str(error).split())
-    match error:
-        case IsADirectoryError():
-            return "is a folder"
-        case PermissionError():
-            return "no permission"
-        case FileNotFoundError() | NotADirectoryError():
-            return "missing"
-        case UnidentifiedImageError():
-            return "not an image, or broken at its start"
-        case Image.DecompressionBombError() | Image.DecompressionBombWarning():
-            return f"too many pixels: {text}"
-        case MemoryError():
-            return "does not fit into memory"
-        case EOFError() | struct.error():
-            return "truncated"
-        case OSError() if error.errno is not None:
-            return f"cannot be read: {(error.strerror or text).lower()}"
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        return f"too many pixels: {text}"
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"cannot be read: {(error.strerror or text).lower()}"
     if "truncated" in text.lower():
         return "truncated"
     return f"broken: {text[:100] or type(error).__name__}"
-
-
-def ignore_warnings() -> contextlib.AbstractContextManager[object]:
-    """Switch warnings off in all threads; to be entered once, around the threads that decode."""
-    return warnings.catch_warnings(action="ignore")
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -11,6 +11,7 @@ import hashlib
 import json
 import shutil
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -19,16 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from liftedstruct.data.decoding import (
-    FITS,
-    ImageError,
-    SourceError,
-    available_cores,
-    content_hash,
-    decode,
-    ignore_warnings,
-    is_transient,
-)
+from liftedstruct.data.decoding import FITS, ImageError, SourceError, content_hash, decode, is_transient
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.packed import (
     CONTENTS,
@@ -46,6 +38,7 @@ from liftedstruct.data.packed import (
 from liftedstruct.data.sources import Source
 from liftedstruct.runtime.atomic import is_temporary, locked, replacing, sync, sync_folder, write_json
 from liftedstruct.runtime.checks import check_count, pick
+from liftedstruct.runtime.limits import available_cores
 from liftedstruct.runtime.progress import Bar, say
 
 __all__ = ["OtherDatasetError", "prepare"]
@@ -103,7 +96,9 @@ def prepare(
     if n == 0:
         raise ValueError(f"an image set must have images to be prepared, {image_set.root} has none. Check the path.")
     fingerprints = [_fingerprint(image_set.source, path) for path in image_set.paths]
-    start = _record(_plan(image_set, size, fit, fingerprints), bad_images)
+    # progress.json: left_out has pairs of an image's number and the reason, truncated has numbers
+    start: Json = {"format": FORMAT, "version": VERSION, "plan": _plan(image_set, size, fit, fingerprints)}
+    start |= {"bad_images": bad_images, "processed": 0, "left_out": [], "truncated": []}
     if not force and _matches(read_record(folder / META), start):
         packed = PackedImages(folder)
         if progress:
@@ -141,20 +136,11 @@ class OtherDatasetError(ValueError):
         self.what = what
 
 
-class _SourceGoneError(OSError):
-    """The images cannot be reached now."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(
-            f"the source of the images must stay readable, {path!r} is not: {reason}. "
-            "Check its disk or connection and run it again, it resumes from there."
-        )
-
-
-def _record(plan: Json, bad_images: str) -> Json:
-    """The content of ``progress.json``; ``left_out`` has pairs of an image's number and the reason, ``truncated`` numbers."""
-    state: Json = {"plan": plan, "bad_images": bad_images, "processed": 0, "left_out": [], "truncated": []}
-    return {"format": FORMAT, "version": VERSION, **state}
+def _source_gone(path: str, reason: object) -> OSError:
+    return OSError(
+        f"the source of the images must stay readable, {path!r} is not: {reason}. "
+        "Check its disk or connection and run it again, it resumes from there."
+    )
 
 
 def _plan(image_set: ImageSet, size: int, fit: str, fingerprints: list[str]) -> Json:
@@ -180,14 +166,14 @@ def _fingerprint(source: Source, path: str) -> str:
         return source.fingerprint(path)
     except Exception as error:
         if is_transient(error):
-            raise _SourceGoneError(path, str(error)) from error
+            raise _source_gone(path, error) from error
         return "missing" if isinstance(error, FileNotFoundError) else type(error).__name__  # decoding says what is wrong
 
 
 def _differences(record: Json, start: Json) -> list[str]:
     """What keeps an earlier prepare from being the one that starts now."""
-    if record["version"] != VERSION:
-        return [f"its version is {record['version']}, not {VERSION}"]
+    if record["version"] != start["version"]:
+        return [f"its version is {record['version']}, not {start['version']}"]
     old, new = record["plan"], start["plan"]
     found = [f"{key} is {old[key]!r}, not {new[key]!r}" for key in ("name", "size", "fit", "images") if old[key] != new[key]]
     found += [text for key, text in CHANGES.items() if old[key] != new[key]]
@@ -249,7 +235,7 @@ def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: l
     with (
         _open_at(folder / PART, HEADER + rows * 3 * plan["size"] ** 2) as images,
         _open_at(folder / CONTENTS_PART, 8 * rows) as contents,
-        ignore_warnings(),
+        warnings.catch_warnings(action="ignore"),
         ThreadPoolExecutor(workers, "decode") as pool,
         Bar("prepare", n, done, progress) as bar,
     ):
@@ -258,7 +244,7 @@ def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: l
             for i, decoded in zip(chunk, pool.map(decode_one, [image_set.paths[i] for i in chunk]), strict=True):
                 pixels, content, reason = decoded
                 if reason == "missing" and fingerprints[i] != "missing":
-                    raise _SourceGoneError(image_set.paths[i], reason)
+                    raise _source_gone(image_set.paths[i], reason)
                 if pixels is None and record["bad_images"] == "stop":
                     where = f"{image_set.paths[i]!r} is not: {reason}"
                     raise ValueError(f"every image must be readable, {where}. Fix it, or pass bad_images='list'.")
@@ -297,7 +283,7 @@ def _decode_one(
         pixels = decode(source, path, size, fit, tolerate_truncated=truncated)
         return pixels, content_hash(source, path), "truncated" if truncated else ""
     except SourceError as error:
-        raise _SourceGoneError(path, str(error)) from error
+        raise _source_gone(path, error) from error
     except ImageError as error:
         if tolerate and not truncated and str(error) == "truncated":
             return _decode_one(source, path, size, fit, tolerate, truncated=True)
