@@ -177,17 +177,14 @@ def check_list_file(image_set: ImageSet, file: Path) -> None:
         raise ValueError(f"a list must not replace another kind of file, {file} is one. Give it another name.")
 
 
-def _summarize(source: Source, path: str, tolerate_truncated: bool = False) -> _ImageSummary:
+def _summarize(source: Source, path: str) -> _ImageSummary:
     import imagehash
 
     try:
-        image = load_rgb(source, path, tolerate_truncated)
+        image = load_rgb(source, path)
     except ImageError as error:
-        if str(error) == "truncated" and not tolerate_truncated:
-            return _summarize(source, path, tolerate_truncated=True)
         return _ImageSummary(str(error))
     return _ImageSummary(
-        reason="truncated" if tolerate_truncated else "",
         size=image.size,
         flat=all(low == high for low, high in image.getextrema()),  # type: ignore[misc]
         pixels=blake2b(image.tobytes(), digest_size=16, salt=repr(image.size).encode()[:16]).digest(),
@@ -200,7 +197,7 @@ def _bad_images(image_set: ImageSet, summaries: Sequence[_ImageSummary]) -> Iter
     found: dict[tuple[str, str, str], list[int]] = {}  # severity, kind, text -> images
     for i, summary in enumerate(summaries):
         if summary.reason:
-            kind = "truncated" if summary.reason.startswith("truncated") else "unreadable"
+            kind = "truncated" if summary.reason == "truncated" else "unreadable"
             found.setdefault((SERIOUS, kind, summary.reason), []).append(i)
         elif summary.flat:
             found.setdefault((SERIOUS, "single color", "of a single color"), []).append(i)

@@ -1,7 +1,8 @@
 """One image file in, one square of RGB bytes out, whatever the file is; and one short reason where that cannot be.
 
 Threads may decode at the same time: pillow releases the interpreter lock while it works, and nothing global is switched here.
-Pillow warns of much that is harmless; warnings are best ignored around such threads, once for all of them.
+Pillow warns of much that is harmless; warnings are best ignored around such threads, once for all of them. A truncated file is
+refused, unless the caller has set pillow's own ``ImageFile.LOAD_TRUNCATED_IMAGES``.
 """
 
 import contextlib
@@ -57,9 +58,7 @@ class SourceError(ImageError):
     """An image that could not be reached now, whatever it holds: its disk, its network or this machine failed."""
 
 
-def decode(
-    source: Source, path: str, size: int = 256, fit: str = "resize", tolerate_truncated: bool = False
-) -> NDArray[np.uint8]:
+def decode(source: Source, path: str, size: int = 256, fit: str = "resize") -> NDArray[np.uint8]:
     """The image upright, in RGB, over white, as (size, size, 3) bytes; raises :class:`ImageError` and nothing else for it.
 
     Args:
@@ -67,14 +66,13 @@ def decode(
         path: The image, as the source knows it.
         size: Side of the square.
         fit: How a rectangle becomes a square, a name in ``FITS``.
-        tolerate_truncated: The file is cut off; keep what there is of it, if that is a hundredth.
 
     """
     shape, size = pick(FITS, fit, "fit"), check_count("size", size)
     # A photograph of many times the size is decoded by the JPEG at a half, a quarter or an eighth, never below twice the
     # size. The white border is measured in pixels of the file, so it is found at full size.
     least = None if fit == "trim-letterbox" else 2 * size
-    image = load_rgb(source, path, tolerate_truncated, least)
+    image = load_rgb(source, path, least)
     with _short_reasons():
         return np.asarray(shape(image, size))
 
@@ -111,7 +109,7 @@ def content_hash(source: Source, path: str) -> int:
 
 
 @_short_reasons()
-def load_rgb(source: Source, path: str, tolerate_truncated: bool = False, least: int | None = None) -> Image.Image:
+def load_rgb(source: Source, path: str, least: int | None = None) -> Image.Image:
     """The whole image upright, in RGB, over white; both sides stay at least ``least`` where a JPEG is decoded smaller."""
     _check_file(source, path)
     with source.open(path) as image:
@@ -122,10 +120,7 @@ def load_rgb(source: Source, path: str, tolerate_truncated: bool = False, least:
             raise ImageError(f"too many pixels: {image.width} x {image.height}")
         if least is not None:
             image.draft(None, (least, least))
-        if tolerate_truncated and isinstance(image, ImageFile.ImageFile):
-            _load_what_there_is(image)
-        else:
-            image.load()
+        image.load()
         turn = TURNS.get(_orientation(image))
         rgb = _to_rgb(image)
         return rgb if turn is None else rgb.transpose(turn)
@@ -144,33 +139,6 @@ def _check_file(source: Source, path: str) -> None:
         return
     if size == 0:
         raise ImageError("empty file")
-
-
-def _load_what_there_is(image: ImageFile.ImageFile) -> None:
-    """Load a cut-off file. Pillow's own switch for it is one for the whole process, and other threads decode meanwhile."""
-    jpeg = image.format in ("JPEG", "MPO")
-    if jpeg:
-        read, ended = image.load_read, False  # type: ignore[attr-defined]
-
-        def read_to_an_end(count: int) -> bytes:
-            nonlocal ended
-            data: bytes = read(count)
-            if data or ended:
-                return data
-            ended = True
-            return b"\xff\xd9"  # "end of image": the decoder hands over the rows that it has, and gray for the others
-
-        image.load_read = read_to_an_end  # type: ignore[attr-defined]
-    try:
-        image.load()
-    except OSError as error:
-        if is_transient(error):
-            raise
-        image.tile = []  # nothing more to load: the rows so far are there, the others are black
-    values = np.asarray(image)
-    filled = (values == 127) | (values == 128) if jpeg else values == 0  # 127: 128 in inverted inks
-    if filled.mean() > 0.99:
-        raise ImageError("truncated, with hardly a pixel left")
 
 
 def _orientation(image: Image.Image) -> int:

@@ -42,7 +42,6 @@ class PackedImages(ClassSplit):
         self.class_names: tuple[str, ...] = tuple(meta["class_names"])
         self.super_classes: tuple[str, ...] = tuple(meta["super_classes"])  # one per class, or none
         self.left_out: tuple[tuple[str, str], ...] = tuple((each["path"], each["reason"]) for each in meta["left_out"])
-        self.truncated: tuple[str, ...] = tuple(meta["truncated"])  # incomplete files that were kept
         self.test_classes = np.array(meta["test_classes"], dtype=np.int64)
         self.validation_classes = np.array(meta["validation_classes"], dtype=np.int64)
         n = meta["n"]

@@ -48,7 +48,7 @@ LOCK = "prepare.lock"  # there while one runs
 HEADER = 128  # bytes before the first pixel: the .npy header, which is written at the end
 CHUNK = 16  # images per thread that are decoded before they are written
 SYNC_SECONDS = 2.0  # a kill costs about as much work
-BAD_IMAGES = dict.fromkeys(("list", "stop", "tolerate"))
+BAD_IMAGES = dict.fromkeys(("list", "stop"))
 CHANGES = {  # part of the plan -> what to say when it differs
     "paths": "the list of images changed",
     "classes": "the labels or class names changed",
@@ -65,7 +65,7 @@ def prepare(
     *,
     size: int = DEFAULT_SIZE,
     fit: str = "resize",
-    bad_images: Literal["list", "tolerate", "stop"] = "list",
+    bad_images: Literal["list", "stop"] = "list",
     workers: int | None = None,
     progress: bool = True,
     force: bool = False,
@@ -82,7 +82,7 @@ def prepare(
         size: Side of the prepared images.
         fit: How a rectangle becomes a square: ``resize``, ``letterbox`` (white around) or ``trim-letterbox`` (the white
             border is removed first).
-        bad_images: Leave unreadable images out and ``list`` them, also ``tolerate`` truncated ones, or ``stop`` at the first.
+        bad_images: Leave unreadable images out and ``list`` them, or ``stop`` at the first.
         workers: Threads that decode; default: one per core.
         progress: Show progress, on a terminal or as lines of text.
         force: Start from scratch, whatever an earlier prepare left in the folder. A complete dataset is replaced when the new
@@ -96,9 +96,9 @@ def prepare(
     if n == 0:
         raise ValueError(f"an image set must have images to be prepared, {image_set.root} has none. Check the path.")
     fingerprints = [_fingerprint(image_set.source, path) for path in image_set.paths]
-    # progress.json: left_out has pairs of an image's number and the reason, truncated has numbers
-    start: Json = {"format": FORMAT, "version": VERSION, "plan": _plan(image_set, size, fit, fingerprints)}
-    start |= {"bad_images": bad_images, "processed": 0, "left_out": [], "truncated": []}
+    plan = _plan(image_set, size, fit, fingerprints)
+    start: Json = {"format": FORMAT, "version": VERSION, "plan": plan, "bad_images": bad_images}
+    start |= {"processed": 0, "left_out": []}  # pairs of an image's number and the reason
     if not force and _matches(read_record(folder / META), start):
         packed = PackedImages(folder)
         if progress:
@@ -167,7 +167,8 @@ def _fingerprint(source: Source, path: str) -> str:
     except Exception as error:
         if is_transient(error):
             raise _source_gone(path, error) from error
-        return "missing" if isinstance(error, FileNotFoundError) else type(error).__name__  # decoding says what is wrong
+        gone = isinstance(error, FileNotFoundError | NotADirectoryError)
+        return "missing" if gone else type(error).__name__  # decoding says what is wrong
 
 
 def _differences(record: Json, start: Json) -> list[str]:
@@ -177,7 +178,7 @@ def _differences(record: Json, start: Json) -> list[str]:
     old, new = record["plan"], start["plan"]
     found = [f"{key} is {old[key]!r}, not {new[key]!r}" for key in ("name", "size", "fit", "images") if old[key] != new[key]]
     found += [text for key, text in CHANGES.items() if old[key] != new[key]]
-    if record["bad_images"] != start["bad_images"] and (record["left_out"] or record["truncated"]):  # without any, no matter
+    if record["bad_images"] != start["bad_images"] and record["left_out"]:  # without any, no matter
         found.append(f"bad_images is {record['bad_images']!r}, not {start['bad_images']!r}")
     return found
 
@@ -228,9 +229,8 @@ def _length(file: Path) -> int:
 def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: list[str], workers: int, progress: bool) -> Json:
     """Decode from where the record is, append row by row in the order of the images, and keep the record up to date."""
     n, plan, synced = len(image_set), record["plan"], time.monotonic()
-    tolerate = record["bad_images"] == "tolerate"
-    decode_one = functools.partial(_decode_one, image_set.source, size=plan["size"], fit=plan["fit"], tolerate=tolerate)
-    done, left_out, truncated = record["processed"], list(record["left_out"]), list(record["truncated"])
+    decode_one = functools.partial(_decode_one, image_set.source, size=plan["size"], fit=plan["fit"])
+    done, left_out = record["processed"], list(record["left_out"])
     rows = done - len(left_out)
     with (
         _open_at(folder / PART, HEADER + rows * 3 * plan["size"] ** 2) as images,
@@ -253,14 +253,13 @@ def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: l
                 else:
                     images.write(pixels.data)
                     contents.write(content.to_bytes(8, "little"))
-                    truncated += [i] if reason else []
                 bar.advance()
             done = chunk.stop
             if done == n or time.monotonic() - synced > SYNC_SECONDS:
                 for file in (images, contents):
                     file.flush()
                     sync(file.fileno())
-                record = record | {"processed": done, "left_out": left_out, "truncated": truncated}
+                record = record | {"processed": done, "left_out": left_out}
                 write_json(folder / PROGRESS, record)
                 synced = time.monotonic()
     return record
@@ -275,18 +274,13 @@ def _open_at(file: Path, length: int) -> BinaryIO:
     return stream
 
 
-def _decode_one(
-    source: Source, path: str, size: int, fit: str, tolerate: bool, truncated: bool = False
-) -> tuple[NDArray[np.uint8] | None, int, str]:
-    """Pixels and the hash of the file, or the reason why there are none; of a truncated image that is kept, all three."""
+def _decode_one(source: Source, path: str, size: int, fit: str) -> tuple[NDArray[np.uint8] | None, int, str]:
+    """Pixels and the hash of the file, or the reason why there are none."""
     try:
-        pixels = decode(source, path, size, fit, tolerate_truncated=truncated)
-        return pixels, content_hash(source, path), "truncated" if truncated else ""
+        return decode(source, path, size, fit), content_hash(source, path), ""
     except SourceError as error:
         raise _source_gone(path, error) from error
     except ImageError as error:
-        if tolerate and not truncated and str(error) == "truncated":
-            return _decode_one(source, path, size, fit, tolerate, truncated=True)
         return None, 0, str(error)
 
 
@@ -325,7 +319,6 @@ def _finish(image_set: ImageSet, folder: Path, record: Json) -> None:
         "test_classes": image_set.test_classes.tolist(),
         "validation_classes": image_set.validation_classes.tolist(),
         "left_out": [{"path": image_set.paths[i], "reason": reason} for i, reason in left_out],
-        "truncated": [image_set.paths[i] for i in record["truncated"]],
     }
     write_json(folder / META, meta)
     for name in (CONTENTS_PART, PROGRESS):
