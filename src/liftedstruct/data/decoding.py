@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageChops, ImageFile, UnidentifiedImageError
+from PIL import Image, ImageChops, ImageFile, ImageOps, UnidentifiedImageError
 
 from liftedstruct.data.sources import FolderSource, Source, TarSource
 from liftedstruct.runtime.checks import check_count, pick
@@ -30,15 +30,6 @@ MARGIN = 15
 FILE_ERRORS = {  # errors of one file; any other says that its disk, its network or this machine failed, and may work again
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
     *(errno.EINVAL, errno.EOVERFLOW, errno.EFBIG),  # a damaged file that points outside of itself
-}
-TURNS = {  # EXIF orientation -> what sets it upright
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
 }
 REASONS = (  # errors, and what to say of them in a few words that do not name the file
     (IsADirectoryError, "is a folder"),
@@ -121,9 +112,8 @@ def load_rgb(source: Source, path: str, least: int | None = None) -> Image.Image
         if least is not None:
             image.draft(None, (least, least))
         image.load()
-        turn = TURNS.get(_orientation(image))
-        rgb = _to_rgb(image)
-        return rgb if turn is None else rgb.transpose(turn)
+        _set_upright(image)
+        return _to_rgb(image)
 
 
 def _check_file(source: Source, path: str) -> None:
@@ -132,22 +122,16 @@ def _check_file(source: Source, path: str) -> None:
         found = (source.root / path).stat()
         if not stat.S_ISREG(found.st_mode):
             raise ImageError("is a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file")
-        size = found.st_size
-    elif isinstance(source, TarSource) and path in source.members:
-        size = source.members[path].size
-    else:
-        return
-    if size == 0:
-        raise ImageError("empty file")
+        if found.st_size == 0:
+            raise ImageError("empty file")
 
 
-def _orientation(image: Image.Image) -> int:
+def _set_upright(image: Image.Image) -> None:
     try:
-        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
+        ImageOps.exif_transpose(image, in_place=True)  # turns the pixels first, then edits the EXIF
     except Exception as error:  # broken EXIF says nothing about the pixels
         if is_transient(error):
             raise
-        return 1
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -199,12 +183,11 @@ def letterbox(image: Image.Image, size: int) -> Image.Image:
 
 def trim_letterbox(image: Image.Image, size: int) -> Image.Image:
     """Cut the near-white border off but for a margin, then letterbox, as the paper's authors did for Online Products."""
-    drawn = np.asarray(image.convert("L")) < NEAR_WHITE  # (height, width)
-    rows, columns = np.flatnonzero(drawn.any(axis=1)), np.flatnonzero(drawn.any(axis=0))
-    if len(rows):
-        left, top = max(0, columns[0] - MARGIN), max(0, rows[0] - MARGIN)
-        right, bottom = min(image.width, columns[-1] + 1 + MARGIN), min(image.height, rows[-1] + 1 + MARGIN)
-        image = image.crop((int(left), int(top), int(right), int(bottom)))
+    box = image.convert("L").point(lambda gray: gray < NEAR_WHITE).getbbox()  # of what is not nearly white
+    if box:
+        left, top = max(0, box[0] - MARGIN), max(0, box[1] - MARGIN)
+        right, bottom = min(image.width, box[2] + MARGIN), min(image.height, box[3] + MARGIN)
+        image = image.crop((left, top, right, bottom))
     return letterbox(image, size)
 
 

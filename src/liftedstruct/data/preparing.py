@@ -55,7 +55,6 @@ CHANGES = {  # part of the plan -> what to say when it differs
     "split": "the split into training, validation and test classes changed",
     "files": "image files changed (their sizes or times), or are missing now",
 }
-CHECKSUM_OF = "name, size, fit, paths, labels, class names, split, sizes and times of the image files; not their bytes"
 Json = dict[str, Any]
 
 
@@ -311,7 +310,6 @@ def _finish(image_set: ImageSet, folder: Path, record: Json) -> None:
     sync_folder(folder)
     meta = record | {
         "checksum": _digest(record["plan"]),
-        "checksum_of": CHECKSUM_OF,
         "n": len(kept),
         "root": str(image_set.root),
         "class_names": image_set.class_names,
