@@ -205,7 +205,7 @@ def test_a_written_folder_that_was_changed(tmp_path: Path) -> None:
     assert images.paths == (*paths[1:3], *paths[6:9], added, *paths[9:])
     assert images.labels.tolist() == [0, 0, 2, 2, 2, 2, 3, 3, 3]
     assert images.test_classes.tolist() == [2, 3]
-    with pytest.raises(ValueError, match=r"test_classes must be left out .* \(its own\), got 0\.3\. Leave it out\.$"):
+    with pytest.raises(ValueError, match=r"test_classes must be left out .* \(products\), got 0\.3\. Leave it out\.$"):
         read_images(tmp_path, test_classes=0.3)
     assert read_images(tmp_path, "folder").name == "folder"
     for path in images.paths:

@@ -100,7 +100,6 @@ def test_what_is_named_as_an_image_and_is_none_is_listed(tmp_path: Path) -> None
     images = read_images(tmp_path)
     reasons = {}
     for path in images.paths:
-        assert images.source.fingerprint(path)
         try:
             load_rgb(images.source, path)
         except ImageError as refusal:
@@ -113,7 +112,6 @@ def test_what_is_named_as_an_image_and_is_none_is_listed(tmp_path: Path) -> None
     }
     assert images.class_names == ("a", "a/of links.jpg", "b", "b/full.jpg/deep")
     assert images.extra == ()
-    assert images.source.fingerprint("a/gone.png") == images.source.fingerprint("a/self.png") == "missing"
 
 
 def test_links_are_followed_once(tmp_path: Path) -> None:
@@ -202,7 +200,7 @@ def test_folders_called_train_and_test_are_the_split(tmp_path: Path, below: str,
     assert "validation must be 0 where the data has a validation part of its own, as" in error(tmp_path, validation=0.5)
     text = error(tmp_path, test_classes=0.5)
     assert "test_classes must be left out where the data has a split already, as" in text
-    assert text.endswith("does (its own), got 0.5. Leave it out.")
+    assert text.endswith("does (folder), got 0.5. Leave it out.")
 
 
 def test_split_folders_with_more_beside_them(tmp_path: Path) -> None:
@@ -239,14 +237,10 @@ def test_folders_that_are_no_data_set(tmp_path: Path) -> None:
     empty.mkdir()
     assert "em\\npty' must hold class folders with images" in error(empty)
     (empty / "a").mkdir()
-    assert error(empty).endswith("got none with an image in it. Check that it is the right folder.")
-    (empty / "birds.tgz").touch()
-    assert error(empty).endswith("birds.tgz', if that is the data.")
+    assert "got 0 images" in error(empty)
     loose = fill(tmp_path / "loose", "1.png", "2.png")
-    text = "has 2 without one and no class folder. Make a folder for each class and move its images there."
-    assert error(loose).startswith("images must be in class folders, ")
-    assert error(loose).endswith(text)
-    assert error(fill(tmp_path / "flat", "train/1.png", "test/1.png")).endswith(text)
+    for path in (loose, fill(tmp_path / "flat", "train/1.png", "test/1.png")):
+        assert "must hold class folders with images, got 2 images" in error(path)
     one = fill(tmp_path / "one", "cat/1.png", "cat/2.png")
     assert error(one) == "one class cannot be split into train and test, got 'cat' alone. Add a second class."
 
@@ -287,7 +281,7 @@ def test_csv_with_a_split(tmp_path: Path) -> None:
     images = read_images(path)
     assert parts(images) == {"a": "train", "b": "test", "c": "val", "d": "val"}
     assert images.train.tolist() == [0, 4]
-    assert error(path, test_classes=["a"]).endswith("does (its own), got ['a']. Leave it out.")
+    assert error(path, test_classes=["a"]).endswith("does (csv), got ['a']. Leave it out.")
 
 
 def test_csv_lists_an_image_twice(tmp_path: Path) -> None:
@@ -435,16 +429,16 @@ def test_class_names_that_are_alike_and_separated_by_the_data(tmp_path: Path) ->
 def test_test_classes_by_name(twenty: Path) -> None:
     for names in (["class 07", "class 02", "class 07"], ("class 02", "class 07"), np.array(["class 02", "class 07"])):
         assert read_images(twenty, test_classes=names).test_classes.tolist() == [2, 7]  # type: ignore[arg-type]
+    assert read_images(twenty, test_classes="class 02").test_classes.tolist() == [2]
 
 
 @pytest.mark.parametrize(
     ("test_classes", "message"),
     [
-        (0.0, "test_classes must be a fraction between 0 and 1, or class names, got 0.0. Try 0.5."),
-        (1, "or class names, got 1. Try 0.5."),
-        (float("nan"), "or class names, got nan. Try 0.5."),
-        (True, "or class names, got True. Try 0.5."),
-        ("class 01", "or a list of class names, got 'class 01'. Pass ['class 01']."),
+        (0.0, "must be between 0 and 1, got 0.0."),
+        (1, "must be between 0 and 1, got 1."),
+        (float("nan"), "must be between 0 and 1, got nan."),
+        (True, "must be between 0 and 1, got True."),
         (["clas 01"], "test_classes must be names of classes of the data, got 'clas 01'. Did you mean 'class 01'?"),
         (["%"], "got '%'. The classes are 20 ('class 00', 'class 01', 'class 02', ...)."),
         ([], "test_classes must be some of the 20 classes, got 0 of them. Leave some for training."),
@@ -475,12 +469,10 @@ def test_paths_that_are_no_data_set(tmp_path: Path) -> None:
     assert error("nul\0").startswith("path must name a folder, a .csv file or an archive that is there, got 'nul\\x00': ")
     for name in ("a.zip", "a.7z", "a.RAR"):
         (tmp_path / name).touch()
-        text = error(tmp_path / name)
-        assert text.endswith(f"{name}'. Unpack it first and pass the folder.")
+        assert error(tmp_path / name).endswith("unpack other archives first.")
     (tmp_path / "a.txt").touch()
     text = error(tmp_path / "a.txt")
     assert text.startswith("path must name a folder, a .csv file or a .tar or .tgz of CUB-200-2011, got the file ")
-    assert text.endswith("Pass the folder of the images.")
     assert "a dataset of kind 'folder' must be a folder, got the file " in error(tmp_path / "a.txt", "folder")
     assert "a dataset of kind 'csv' must be a file, got the folder " in error(tmp_path, "csv")
 

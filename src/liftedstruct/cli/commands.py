@@ -93,7 +93,7 @@ def prepare(
     fit: Fit = "resize",
     test_classes: str | None = None,
     validation: float = 0.0,
-    bad_images: Literal["list", "tolerate", "stop"] = "list",
+    bad_images: Literal["list", "stop"] = "list",
     workers: int | None = None,
     force: bool = False,
     seed: int = 0,
@@ -108,7 +108,7 @@ def prepare(
         fit: how a rectangle becomes a square.
         test_classes: fraction of the classes for the test, such as 0.3, or their comma-separated names.
         validation: fraction of the training classes to hold out.
-        bad_images: list leaves unreadable ones out and lists them, tolerate also keeps truncated ones, stop stops.
+        bad_images: list leaves unreadable ones out and lists them, stop stops at the first.
         workers: decoding threads. Default: one per core.
         force: replace a dataset of other sources or settings.
         seed: of the split.

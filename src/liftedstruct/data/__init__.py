@@ -12,9 +12,9 @@ from liftedstruct.data.decoding import FITS
 from liftedstruct.data.image_set import ImageSet, Indices
 from liftedstruct.data.packed import DEFAULT_SIZE, META, SIZE_PER_CROP, PackedImages, read_record
 from liftedstruct.data.preparing import OtherDatasetError, prepare
-from liftedstruct.data.readers import FINDERS, READERS, read_images, recognize
+from liftedstruct.data.readers import FINDERS, READERS, read_images
 from liftedstruct.data.sources import ArraySource, FolderSource, Source, TarSource
-from liftedstruct.data.splits import group_by_name, hold_out, name_key
+from liftedstruct.data.splits import hold_out, name_key
 
 __all__ = [
     "CARS",
@@ -37,13 +37,11 @@ __all__ = [
     "TarSource",
     "check_dataset",
     "check_list_file",
-    "group_by_name",
     "hold_out",
     "name_key",
     "prepare",
     "read_images",
     "read_record",
-    "recognize",
     "write_fixed_list",
 ]
 

@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -21,12 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from liftedstruct.data.decoding import ImageError, available_cores, ignore_warnings, load_rgb
+from liftedstruct.data.decoding import ImageError, load_rgb
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.sources import FolderSource, Source
 from liftedstruct.data.splits import NAME_VARIATION, group_by_name
 from liftedstruct.runtime.atomic import replacing
 from liftedstruct.runtime.checks import check_count
+from liftedstruct.runtime.limits import available_cores
 from liftedstruct.runtime.progress import Bar
 
 __all__ = ["CheckUp", "Finding", "check_dataset", "check_list_file", "write_fixed_list"]
@@ -112,7 +114,7 @@ def check_dataset(image_set: ImageSet, *, near: int = 10, workers: int | None = 
         raise ValueError(f"near must be at most 16 of the 64 bits, got {near}: unrelated images differ by about 32. Try 10.")
     summaries = []
     with (
-        ignore_warnings(),
+        warnings.catch_warnings(action="ignore"),
         ThreadPoolExecutor(check_count("workers", workers or available_cores())) as pool,
         Bar("check", len(image_set), wanted=progress) as bar,
     ):
@@ -175,17 +177,14 @@ def check_list_file(image_set: ImageSet, file: Path) -> None:
         raise ValueError(f"a list must not replace another kind of file, {file} is one. Give it another name.")
 
 
-def _summarize(source: Source, path: str, tolerate_truncated: bool = False) -> _ImageSummary:
+def _summarize(source: Source, path: str) -> _ImageSummary:
     import imagehash
 
     try:
-        image = load_rgb(source, path, tolerate_truncated)
+        image = load_rgb(source, path)
     except ImageError as error:
-        if str(error) == "truncated" and not tolerate_truncated:
-            return _summarize(source, path, tolerate_truncated=True)
         return _ImageSummary(str(error))
     return _ImageSummary(
-        reason="truncated" if tolerate_truncated else "",
         size=image.size,
         flat=all(low == high for low, high in image.getextrema()),  # type: ignore[misc]
         pixels=blake2b(image.tobytes(), digest_size=16, salt=repr(image.size).encode()[:16]).digest(),
@@ -198,7 +197,7 @@ def _bad_images(image_set: ImageSet, summaries: Sequence[_ImageSummary]) -> Iter
     found: dict[tuple[str, str, str], list[int]] = {}  # severity, kind, text -> images
     for i, summary in enumerate(summaries):
         if summary.reason:
-            kind = "truncated" if summary.reason.startswith("truncated") else "unreadable"
+            kind = "truncated" if summary.reason == "truncated" else "unreadable"
             found.setdefault((SERIOUS, kind, summary.reason), []).append(i)
         elif summary.flat:
             found.setdefault((SERIOUS, "single color", "of a single color"), []).append(i)

@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 
@@ -150,8 +150,7 @@ def _verified(
 ) -> ImageSet:
     """The images that are listed and there, with a warning of every difference from what the dataset must have.
 
-    A listed file that was saved in another format, and so with another suffix, is taken. ``test`` has the numbers of the test
-    classes; without it they are those after the training classes.
+    ``test`` has the numbers of the test classes; without it they are those after the training classes.
     """
     is_test = np.isin(np.arange(len(class_names)), np.arange(dataset.classes[0], len(class_names)) if test is None else test)
     names = Counter(listed)
@@ -159,9 +158,8 @@ def _verified(
         again = names.most_common(1)[0][0]
         raise ValueError(f"{dataset.name} must list an image once, {again!r} is listed twice. {AGAIN}")
     there = set(files)
-    spare = {_stem(name): name for name in sorted(there - names.keys(), reverse=True)}
-    taken = [name if name in there else spare.get(_stem(name)) for name in listed]
-    if not any(taken):
+    is_there = np.array([name in there for name in listed], dtype=bool)
+    if not is_there.any():
         raise ValueError(
             f"{dataset.name} must have its images beside its lists, none of {brief(listed, 1)} is in {str(root)!r}. "
             "Unpack the images there too."
@@ -171,7 +169,7 @@ def _verified(
     missing: list[str] = []
     for part, word in enumerate(("training", "test")):
         of_part = np.flatnonzero(is_test[y] == bool(part))
-        absent = [listed[i] for i in of_part.tolist() if not taken[i]]
+        absent = [listed[i] for i in of_part.tolist() if not is_there[i]]
         missing += absent
         for what, n, right in (
             ("images", len(of_part), dataset.images[part]),
@@ -182,15 +180,15 @@ def _verified(
                 warnings.append(f"{dataset.name}: {word} {what}: {n:,} instead of {right:,}, {difference}")
         if absent:
             warnings.append(f"{dataset.name}: {word} images whose files are absent are left out: {brief(absent)}")
-    extra = sorted(there - set(taken), key=os.fsencode)
+    extra = sorted(there - names.keys(), key=os.fsencode)
     if extra:
         warnings.append(f"{dataset.name}: images that no list names are left out: {brief(extra)}")
     return ImageSet(
         name=dataset.name,
         root=root,
         source=source,
-        paths=tuple(name for name in taken if name),
-        labels=y[[name is not None for name in taken]],
+        paths=tuple(name for name in listed if name in there),
+        labels=y[is_there],
         class_names=tuple(class_names),
         test_classes=np.flatnonzero(is_test),
         warnings=tuple(warnings),
@@ -239,10 +237,6 @@ def _has_joint_cars(folder: Path) -> bool:
 
 def _files_below(root: Path, folder: str) -> list[str]:
     return image_tree(root / folder).paths(below=folder) if (root / folder).is_dir() else []
-
-
-def _stem(path: str) -> str:
-    return str(PurePosixPath(path).with_suffix(""))
 
 
 def _above(source: TarSource) -> str:
@@ -294,10 +288,6 @@ def _check_classes(dataset: KnownDataset, n: int, where: str) -> None:
 
 def _annotations(file: Path) -> tuple[list[str], list[int], list[str]]:
     """Paths, class numbers from 0 and class names of ``cars_annos.mat``."""
-    if not file.is_file():
-        raise ValueError(
-            f"{CARS.name} must have the file cars_annos.mat beside car_ims, {str(file.parent)!r} has none. {AGAIN}"
-        )
     from scipy.io import loadmat, whosmat  # for these data alone
 
     try:

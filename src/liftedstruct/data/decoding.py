@@ -1,28 +1,26 @@
 """One image file in, one square of RGB bytes out, whatever the file is; and one short reason where that cannot be.
 
 Threads may decode at the same time: pillow releases the interpreter lock while it works, and nothing global is switched here.
-Pillow warns of much that is harmless, so such threads are best run inside of :func:`ignore_warnings`.
+Pillow warns of much that is harmless; warnings are best ignored around such threads, once for all of them. A truncated file is
+refused, unless the caller has set pillow's own ``ImageFile.LOAD_TRUNCATED_IMAGES``.
 """
 
 import contextlib
 import errno
+import functools
 import hashlib
-import os
 import stat
 import struct
-import sys
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageChops, ImageFile, UnidentifiedImageError
+from PIL import Image, ImageChops, ImageFile, ImageOps, UnidentifiedImageError
 
 from liftedstruct.data.sources import FolderSource, Source, TarSource
 from liftedstruct.runtime.checks import check_count, pick
 
-__all__ = ["FITS", "ImageError", "SourceError", "available_cores", "content_hash", "decode"]
-__all__ += ["ignore_warnings", "is_transient", "load_rgb"]
+__all__ = ["FITS", "ImageError", "SourceError", "content_hash", "decode", "is_transient", "load_rgb"]
 
 # What is decoded inside of pillow. Others are refused: some of its plug-ins start programs (EPS) or are for fonts and icons.
 FORMATS = {"AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP"}
@@ -33,15 +31,14 @@ FILE_ERRORS = {  # errors of one file; any other says that its disk, its network
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
     *(errno.EINVAL, errno.EOVERFLOW, errno.EFBIG),  # a damaged file that points outside of itself
 }
-TURNS = {  # EXIF orientation -> what sets it upright
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+REASONS = (  # errors, and what to say of them in a few words that do not name the file
+    (IsADirectoryError, "is a folder"),
+    (PermissionError, "no permission"),
+    ((FileNotFoundError, NotADirectoryError), "missing"),
+    (UnidentifiedImageError, "not an image, or broken at its start"),
+    (MemoryError, "does not fit into memory"),
+    ((EOFError, struct.error), "truncated"),
+)
 
 
 class ImageError(ValueError):
@@ -52,9 +49,7 @@ class SourceError(ImageError):
     """An image that could not be reached now, whatever it holds: its disk, its network or this machine failed."""
 
 
-def decode(
-    source: Source, path: str, size: int = 256, fit: str = "resize", tolerate_truncated: bool = False
-) -> NDArray[np.uint8]:
+def decode(source: Source, path: str, size: int = 256, fit: str = "resize") -> NDArray[np.uint8]:
     """The image upright, in RGB, over white, as (size, size, 3) bytes; raises :class:`ImageError` and nothing else for it.
 
     Args:
@@ -62,20 +57,29 @@ def decode(
         path: The image, as the source knows it.
         size: Side of the square.
         fit: How a rectangle becomes a square, a name in ``FITS``.
-        tolerate_truncated: Keep what there is of a file that was cut off, if that is a hundredth of it.
 
     """
     shape, size = pick(FITS, fit, "fit"), check_count("size", size)
     # A photograph of many times the size is decoded by the JPEG at a half, a quarter or an eighth, never below twice the
     # size. The white border is measured in pixels of the file, so it is found at full size.
     least = None if fit == "trim-letterbox" else 2 * size
-    image = load_rgb(source, path, tolerate_truncated, least)
-    try:
+    image = load_rgb(source, path, least)
+    with _short_reasons():
         return np.asarray(shape(image, size))
+
+
+@contextlib.contextmanager
+def _short_reasons() -> Iterator[None]:
+    """Whatever is raised inside becomes an :class:`ImageError`: pillow meets bad bytes with almost any exception."""
+    try:
+        yield
+    except ImageError:
+        raise
     except Exception as error:
-        raise _refusal(error) from error
+        raise (SourceError if is_transient(error) else ImageError)(_reason(error)) from error
 
 
+@_short_reasons()
 def content_hash(source: Source, path: str) -> int:
     """64 bits of the bytes of an image file, whatever it is called.
 
@@ -85,34 +89,19 @@ def content_hash(source: Source, path: str) -> int:
         ImageError: it cannot be read.
 
     """
-    digest = hashlib.blake2b(digest_size=8)
-    try:
-        if isinstance(source, FolderSource):
-            with (source.root / path).open("rb") as file:
-                while piece := file.read(1 << 20):
-                    digest.update(piece)
-        else:
-            text = getattr(source, "content", source.fingerprint)
-            digest.update(source.read(path) if isinstance(source, TarSource) else text(path).encode())
-    except Exception as error:
-        raise _refusal(error) from error
-    return int.from_bytes(digest.digest(), "little")
+    blake = functools.partial(hashlib.blake2b, digest_size=8)
+    if isinstance(source, FolderSource):
+        with (source.root / path).open("rb") as file:
+            digest = hashlib.file_digest(file, blake).digest()
+    else:
+        text = getattr(source, "content", source.fingerprint)
+        digest = blake(source.read(path) if isinstance(source, TarSource) else text(path).encode()).digest()
+    return int.from_bytes(digest, "little")
 
 
-def load_rgb(source: Source, path: str, tolerate_truncated: bool = False, least: int | None = None) -> Image.Image:
+@_short_reasons()
+def load_rgb(source: Source, path: str, least: int | None = None) -> Image.Image:
     """The whole image upright, in RGB, over white; both sides stay at least ``least`` where a JPEG is decoded smaller."""
-    try:
-        try:
-            return _load(source, path, least, rest_is_missing=False)
-        except Exception as error:  # pillow meets bad bytes with OSError, SyntaxError, struct.error, zlib.error, ...
-            if not (tolerate_truncated and str(_refusal(error)) == "truncated"):
-                raise
-        return _load(source, path, least, rest_is_missing=True)
-    except Exception as error:
-        raise _refusal(error) from error
-
-
-def _load(source: Source, path: str, least: int | None, rest_is_missing: bool) -> Image.Image:
     _check_file(source, path)
     with source.open(path) as image:
         if image.format is not None and image.format not in FORMATS:
@@ -122,13 +111,9 @@ def _load(source: Source, path: str, least: int | None, rest_is_missing: bool) -
             raise ImageError(f"too many pixels: {image.width} x {image.height}")
         if least is not None:
             image.draft(None, (least, least))
-        if rest_is_missing and isinstance(image, ImageFile.ImageFile):
-            _load_what_there_is(image)
-        else:
-            image.load()
-        turn = TURNS.get(_orientation(image))
-        rgb = _to_rgb(image)
-        return rgb if turn is None else rgb.transpose(turn)
+        image.load()
+        _set_upright(image)
+        return _to_rgb(image)
 
 
 def _check_file(source: Source, path: str) -> None:
@@ -137,49 +122,16 @@ def _check_file(source: Source, path: str) -> None:
         found = (source.root / path).stat()
         if not stat.S_ISREG(found.st_mode):
             raise ImageError("is a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file")
-        size = found.st_size
-    elif isinstance(source, TarSource) and path in source.members:
-        size = source.members[path].size
-    else:
-        return
-    if size == 0:
-        raise ImageError("empty file")
+        if found.st_size == 0:
+            raise ImageError("empty file")
 
 
-def _load_what_there_is(image: ImageFile.ImageFile) -> None:
-    """Load a cut-off file. Pillow's own switch for it is one for the whole process, and other threads decode meanwhile."""
-    jpeg = image.format in ("JPEG", "MPO")
-    if jpeg:
-        read, ended = image.load_read, False  # type: ignore[attr-defined]
-
-        def read_to_an_end(count: int) -> bytes:
-            nonlocal ended
-            data: bytes = read(count)
-            if data or ended:
-                return data
-            ended = True
-            return b"\xff\xd9"  # "end of image": the decoder hands over the rows that it has, and gray for the others
-
-        image.load_read = read_to_an_end  # type: ignore[attr-defined]
+def _set_upright(image: Image.Image) -> None:
     try:
-        image.load()
-    except OSError as error:
-        if is_transient(error):
-            raise
-        image.tile = []  # nothing more to load: the rows so far are there, the others are black
-    values = np.asarray(image)
-    filled = (values == 127) | (values == 128) if jpeg else values == 0  # 127: 128 in inverted inks
-    if filled.mean() > 0.99:
-        raise ImageError("truncated, with hardly a pixel left")
-
-
-def _orientation(image: Image.Image) -> int:
-    try:
-        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
+        ImageOps.exif_transpose(image, in_place=True)  # turns the pixels first, then edits the EXIF
     except Exception as error:  # broken EXIF says nothing about the pixels
         if is_transient(error):
             raise
-        return 1
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -231,12 +183,11 @@ def letterbox(image: Image.Image, size: int) -> Image.Image:
 
 def trim_letterbox(image: Image.Image, size: int) -> Image.Image:
     """Cut the near-white border off but for a margin, then letterbox, as the paper's authors did for Online Products."""
-    drawn = np.asarray(image.convert("L")) < NEAR_WHITE  # (height, width)
-    rows, columns = np.flatnonzero(drawn.any(axis=1)), np.flatnonzero(drawn.any(axis=0))
-    if len(rows):
-        left, top = max(0, columns[0] - MARGIN), max(0, rows[0] - MARGIN)
-        right, bottom = min(image.width, columns[-1] + 1 + MARGIN), min(image.height, rows[-1] + 1 + MARGIN)
-        image = image.crop((int(left), int(top), int(right), int(bottom)))
+    box = image.convert("L").point(lambda gray: gray < NEAR_WHITE).getbbox()  # of what is not nearly white
+    if box:
+        left, top = max(0, box[0] - MARGIN), max(0, box[1] - MARGIN)
+        right, bottom = min(image.width, box[2] + MARGIN), min(image.height, box[3] + MARGIN)
+        image = image.crop((left, top, right, bottom))
     return letterbox(image, size)
 
 
@@ -252,42 +203,15 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno is not None and error.errno not in FILE_ERRORS
 
 
-def _refusal(error: Exception) -> ImageError:
-    if isinstance(error, ImageError):
-        return error
-    return (SourceError if is_transient(error) else ImageError)(_reason(error))
-
-
 def _reason(error: BaseException) -> str:
-    """What went wrong, in a few words that do not name the file."""
+    for kinds, reason in REASONS:
+        if isinstance(error, kinds):
+            return reason
     text = " ".join(str(error).split())
-    match error:
-        case IsADirectoryError():
-            return "is a folder"
-        case PermissionError():
-            return "no permission"
-        case FileNotFoundError() | NotADirectoryError():
-            return "missing"
-        case UnidentifiedImageError():
-            return "not an image, or broken at its start"
-        case Image.DecompressionBombError() | Image.DecompressionBombWarning():
-            return f"too many pixels: {text}"
-        case MemoryError():
-            return "does not fit into memory"
-        case EOFError() | struct.error():
-            return "truncated"
-        case OSError() if error.errno is not None:
-            return f"cannot be read: {(error.strerror or text).lower()}"
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        return f"too many pixels: {text}"
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"cannot be read: {(error.strerror or text).lower()}"
     if "truncated" in text.lower():
         return "truncated"
     return f"broken: {text[:100] or type(error).__name__}"
-
-
-def ignore_warnings() -> contextlib.AbstractContextManager[object]:
-    """Switch warnings off in all threads; to be entered once, around the threads that decode."""
-    return warnings.catch_warnings(action="ignore")
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

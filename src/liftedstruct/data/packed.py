@@ -21,6 +21,7 @@ DEFAULT_SIZE = 256  # side of the images, as in the paper
 SIZE_PER_CROP = 8 / 7  # images are larger than the crops by about this factor: 256 for 224
 IMAGES, LABELS, CONTENTS, PATHS, META = "images.npy", "labels.npy", "contents.npy", "paths.json", "meta.json"
 PROGRESS = "progress.json"  # there while a prepare is unfinished
+Crops = NDArray[np.uint8]  # (m, crop, crop, 3)
 
 
 class PackedImages(ClassSplit):
@@ -42,7 +43,6 @@ class PackedImages(ClassSplit):
         self.class_names: tuple[str, ...] = tuple(meta["class_names"])
         self.super_classes: tuple[str, ...] = tuple(meta["super_classes"])  # one per class, or none
         self.left_out: tuple[tuple[str, str], ...] = tuple((each["path"], each["reason"]) for each in meta["left_out"])
-        self.truncated: tuple[str, ...] = tuple(meta["truncated"])  # incomplete files that were kept
         self.test_classes = np.array(meta["test_classes"], dtype=np.int64)
         self.validation_classes = np.array(meta["validation_classes"], dtype=np.int64)
         n = meta["n"]
@@ -83,8 +83,8 @@ class PackedImages(ClassSplit):
         rng: np.random.Generator,
         hflip: bool = True,
         min_scale: float = 0.0,
-        out: NDArray[np.uint8] | None = None,
-    ) -> NDArray[np.uint8]:
+        out: Crops | None = None,
+    ) -> Crops:
         """Crops for training, (m, crop, crop, 3) bytes: each at a random place and, with ``hflip``, flipped with probability ½.
 
         With ``min_scale`` each crop is a rectangle of a random area, from that fraction of the image to all of it, and of a
@@ -93,7 +93,7 @@ class PackedImages(ClassSplit):
         """
         if not 0 <= min_scale <= 1:
             raise ValueError(f"min_scale must be 0 to 1, got {min_scale!r}. 0 cuts crops without scaling them.")
-        order = self._check(indices, crop)
+        order, out = self._check(indices, crop, out)
         if not min_scale:
             sides, corners = np.full((len(order), 2), crop), rng.integers(0, self.size - crop + 1, (len(order), 2))
         else:
@@ -103,17 +103,16 @@ class PackedImages(ClassSplit):
             sides = sides.clip(1, self.size)  # height, width
             corners = rng.integers(0, self.size - sides + 1)
         flips = rng.integers(0, 2, len(order)).astype(bool) if hflip else np.zeros(len(order), bool)
-        return self._crops(order, crop, corners, sides, flips, out)
+        return self._fill(out, order, corners, sides, flips)
 
-    def center_crops(
-        self, indices: Sequence[int] | Indices, crop: int = 227, *, out: NDArray[np.uint8] | None = None
-    ) -> NDArray[np.uint8]:
+    def center_crops(self, indices: Sequence[int] | Indices, crop: int = 227, *, out: Crops | None = None) -> Crops:
         """Crops for testing, (m, crop, crop, 3) bytes: the center of each image. ``out`` is filled and returned if given."""
-        order = self._check(indices, crop)
+        order, out = self._check(indices, crop, out)
         corners, sides = np.full((len(order), 2), (self.size - crop) // 2), np.full((len(order), 2), crop)
-        return self._crops(order, crop, corners, sides, np.zeros(len(order), bool), out)
+        return self._fill(out, order, corners, sides, np.zeros(len(order), bool))
 
-    def _check(self, indices: Sequence[int] | Indices, crop: int) -> Indices:
+    def _check(self, indices: Sequence[int] | Indices, crop: int, out: Crops | None) -> tuple[Indices, Crops]:
+        """The indices as an array, and the array that their crops go to."""
         if check_count("crop", crop) > self.size:
             raise ValueError(
                 f"crop must be at most the size of the images, {self.size}, got {crop}. Prepare them larger, --size."
@@ -123,23 +122,15 @@ class PackedImages(ClassSplit):
             raise ValueError(f"indices must be a list of integers, got {numbers.dtype} of shape {numbers.shape}.")
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(self)):
             raise ValueError(f"indices must be 0 to {len(self) - 1}, got {numbers.min()} to {numbers.max()}.")
-        return numbers.astype(np.int64)
-
-    def _crops(
-        self,
-        order: Indices,
-        crop: int,
-        corners: Indices,
-        sides: Indices,
-        flips: NDArray[np.bool_],
-        out: NDArray[np.uint8] | None,
-    ) -> NDArray[np.uint8]:
-        shape = (len(order), crop, crop, 3)
+        shape = (len(numbers), crop, crop, 3)
         if out is None:
             out = np.empty(shape, np.uint8)
         elif out.shape != shape or out.dtype != np.uint8 or not (out.flags.c_contiguous and out.flags.writeable):
             raise ValueError(f"out must be contiguous, uint8 {shape}, got {out.dtype} {out.shape}. Or pass none.")
-        rows = torch.from_numpy(out)
+        return numbers.astype(np.int64), out
+
+    def _fill(self, out: Crops, order: Indices, corners: Indices, sides: Indices, flips: NDArray[np.bool_]) -> Crops:
+        rows, crop = torch.from_numpy(out), out.shape[1]
         for row in np.argsort(order, kind="stable"):  # in the order of the file, which may be on a disk
             (y, x), (height, width) = corners[row], sides[row]
             cut: Any = self.images[order[row], y : y + height, x : x + width]

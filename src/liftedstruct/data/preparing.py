@@ -11,6 +11,7 @@ import hashlib
 import json
 import shutil
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -19,16 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from liftedstruct.data.decoding import (
-    FITS,
-    ImageError,
-    SourceError,
-    available_cores,
-    content_hash,
-    decode,
-    ignore_warnings,
-    is_transient,
-)
+from liftedstruct.data.decoding import FITS, ImageError, SourceError, content_hash, decode, is_transient
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.packed import (
     CONTENTS,
@@ -46,6 +38,7 @@ from liftedstruct.data.packed import (
 from liftedstruct.data.sources import Source
 from liftedstruct.runtime.atomic import is_temporary, locked, replacing, sync, sync_folder, write_json
 from liftedstruct.runtime.checks import check_count, pick
+from liftedstruct.runtime.limits import available_cores
 from liftedstruct.runtime.progress import Bar, say
 
 __all__ = ["OtherDatasetError", "prepare"]
@@ -55,14 +48,13 @@ LOCK = "prepare.lock"  # there while one runs
 HEADER = 128  # bytes before the first pixel: the .npy header, which is written at the end
 CHUNK = 16  # images per thread that are decoded before they are written
 SYNC_SECONDS = 2.0  # a kill costs about as much work
-BAD_IMAGES = dict.fromkeys(("list", "stop", "tolerate"))
+BAD_IMAGES = dict.fromkeys(("list", "stop"))
 CHANGES = {  # part of the plan -> what to say when it differs
     "paths": "the list of images changed",
     "classes": "the labels or class names changed",
     "split": "the split into training, validation and test classes changed",
     "files": "image files changed (their sizes or times), or are missing now",
 }
-CHECKSUM_OF = "name, size, fit, paths, labels, class names, split, sizes and times of the image files; not their bytes"
 Json = dict[str, Any]
 
 
@@ -72,7 +64,7 @@ def prepare(
     *,
     size: int = DEFAULT_SIZE,
     fit: str = "resize",
-    bad_images: Literal["list", "tolerate", "stop"] = "list",
+    bad_images: Literal["list", "stop"] = "list",
     workers: int | None = None,
     progress: bool = True,
     force: bool = False,
@@ -89,7 +81,7 @@ def prepare(
         size: Side of the prepared images.
         fit: How a rectangle becomes a square: ``resize``, ``letterbox`` (white around) or ``trim-letterbox`` (the white
             border is removed first).
-        bad_images: Leave unreadable images out and ``list`` them, also ``tolerate`` truncated ones, or ``stop`` at the first.
+        bad_images: Leave unreadable images out and ``list`` them, or ``stop`` at the first.
         workers: Threads that decode; default: one per core.
         progress: Show progress, on a terminal or as lines of text.
         force: Start from scratch, whatever an earlier prepare left in the folder. A complete dataset is replaced when the new
@@ -103,7 +95,9 @@ def prepare(
     if n == 0:
         raise ValueError(f"an image set must have images to be prepared, {image_set.root} has none. Check the path.")
     fingerprints = [_fingerprint(image_set.source, path) for path in image_set.paths]
-    start = _record(_plan(image_set, size, fit, fingerprints), bad_images)
+    plan = _plan(image_set, size, fit, fingerprints)
+    start: Json = {"format": FORMAT, "version": VERSION, "plan": plan, "bad_images": bad_images}
+    start |= {"processed": 0, "left_out": []}  # pairs of an image's number and the reason
     if not force and _matches(read_record(folder / META), start):
         packed = PackedImages(folder)
         if progress:
@@ -141,20 +135,11 @@ class OtherDatasetError(ValueError):
         self.what = what
 
 
-class _SourceGoneError(OSError):
-    """The images cannot be reached now."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(
-            f"the source of the images must stay readable, {path!r} is not: {reason}. "
-            "Check its disk or connection and run it again, it resumes from there."
-        )
-
-
-def _record(plan: Json, bad_images: str) -> Json:
-    """The content of ``progress.json``; ``left_out`` has pairs of an image's number and the reason, ``truncated`` numbers."""
-    state: Json = {"plan": plan, "bad_images": bad_images, "processed": 0, "left_out": [], "truncated": []}
-    return {"format": FORMAT, "version": VERSION, **state}
+def _source_gone(path: str, reason: object) -> OSError:
+    return OSError(
+        f"the source of the images must stay readable, {path!r} is not: {reason}. "
+        "Check its disk or connection and run it again, it resumes from there."
+    )
 
 
 def _plan(image_set: ImageSet, size: int, fit: str, fingerprints: list[str]) -> Json:
@@ -180,18 +165,19 @@ def _fingerprint(source: Source, path: str) -> str:
         return source.fingerprint(path)
     except Exception as error:
         if is_transient(error):
-            raise _SourceGoneError(path, str(error)) from error
-        return "missing" if isinstance(error, FileNotFoundError) else type(error).__name__  # decoding says what is wrong
+            raise _source_gone(path, error) from error
+        gone = isinstance(error, FileNotFoundError | NotADirectoryError)
+        return "missing" if gone else type(error).__name__  # decoding says what is wrong
 
 
 def _differences(record: Json, start: Json) -> list[str]:
     """What keeps an earlier prepare from being the one that starts now."""
-    if record["version"] != VERSION:
-        return [f"its version is {record['version']}, not {VERSION}"]
+    if record["version"] != start["version"]:
+        return [f"its version is {record['version']}, not {start['version']}"]
     old, new = record["plan"], start["plan"]
     found = [f"{key} is {old[key]!r}, not {new[key]!r}" for key in ("name", "size", "fit", "images") if old[key] != new[key]]
     found += [text for key, text in CHANGES.items() if old[key] != new[key]]
-    if record["bad_images"] != start["bad_images"] and (record["left_out"] or record["truncated"]):  # without any, no matter
+    if record["bad_images"] != start["bad_images"] and record["left_out"]:  # without any, no matter
         found.append(f"bad_images is {record['bad_images']!r}, not {start['bad_images']!r}")
     return found
 
@@ -242,14 +228,13 @@ def _length(file: Path) -> int:
 def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: list[str], workers: int, progress: bool) -> Json:
     """Decode from where the record is, append row by row in the order of the images, and keep the record up to date."""
     n, plan, synced = len(image_set), record["plan"], time.monotonic()
-    tolerate = record["bad_images"] == "tolerate"
-    decode_one = functools.partial(_decode_one, image_set.source, size=plan["size"], fit=plan["fit"], tolerate=tolerate)
-    done, left_out, truncated = record["processed"], list(record["left_out"]), list(record["truncated"])
+    decode_one = functools.partial(_decode_one, image_set.source, size=plan["size"], fit=plan["fit"])
+    done, left_out = record["processed"], list(record["left_out"])
     rows = done - len(left_out)
     with (
         _open_at(folder / PART, HEADER + rows * 3 * plan["size"] ** 2) as images,
         _open_at(folder / CONTENTS_PART, 8 * rows) as contents,
-        ignore_warnings(),
+        warnings.catch_warnings(action="ignore"),
         ThreadPoolExecutor(workers, "decode") as pool,
         Bar("prepare", n, done, progress) as bar,
     ):
@@ -258,7 +243,7 @@ def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: l
             for i, decoded in zip(chunk, pool.map(decode_one, [image_set.paths[i] for i in chunk]), strict=True):
                 pixels, content, reason = decoded
                 if reason == "missing" and fingerprints[i] != "missing":
-                    raise _SourceGoneError(image_set.paths[i], reason)
+                    raise _source_gone(image_set.paths[i], reason)
                 if pixels is None and record["bad_images"] == "stop":
                     where = f"{image_set.paths[i]!r} is not: {reason}"
                     raise ValueError(f"every image must be readable, {where}. Fix it, or pass bad_images='list'.")
@@ -267,14 +252,13 @@ def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: l
                 else:
                     images.write(pixels.data)
                     contents.write(content.to_bytes(8, "little"))
-                    truncated += [i] if reason else []
                 bar.advance()
             done = chunk.stop
             if done == n or time.monotonic() - synced > SYNC_SECONDS:
                 for file in (images, contents):
                     file.flush()
                     sync(file.fileno())
-                record = record | {"processed": done, "left_out": left_out, "truncated": truncated}
+                record = record | {"processed": done, "left_out": left_out}
                 write_json(folder / PROGRESS, record)
                 synced = time.monotonic()
     return record
@@ -289,18 +273,13 @@ def _open_at(file: Path, length: int) -> BinaryIO:
     return stream
 
 
-def _decode_one(
-    source: Source, path: str, size: int, fit: str, tolerate: bool, truncated: bool = False
-) -> tuple[NDArray[np.uint8] | None, int, str]:
-    """Pixels and the hash of the file, or the reason why there are none; of a truncated image that is kept, all three."""
+def _decode_one(source: Source, path: str, size: int, fit: str) -> tuple[NDArray[np.uint8] | None, int, str]:
+    """Pixels and the hash of the file, or the reason why there are none."""
     try:
-        pixels = decode(source, path, size, fit, tolerate_truncated=truncated)
-        return pixels, content_hash(source, path), "truncated" if truncated else ""
+        return decode(source, path, size, fit), content_hash(source, path), ""
     except SourceError as error:
-        raise _SourceGoneError(path, str(error)) from error
+        raise _source_gone(path, error) from error
     except ImageError as error:
-        if tolerate and not truncated and str(error) == "truncated":
-            return _decode_one(source, path, size, fit, tolerate, truncated=True)
         return None, 0, str(error)
 
 
@@ -331,7 +310,6 @@ def _finish(image_set: ImageSet, folder: Path, record: Json) -> None:
     sync_folder(folder)
     meta = record | {
         "checksum": _digest(record["plan"]),
-        "checksum_of": CHECKSUM_OF,
         "n": len(kept),
         "root": str(image_set.root),
         "class_names": image_set.class_names,
@@ -339,7 +317,6 @@ def _finish(image_set: ImageSet, folder: Path, record: Json) -> None:
         "test_classes": image_set.test_classes.tolist(),
         "validation_classes": image_set.validation_classes.tolist(),
         "left_out": [{"path": image_set.paths[i], "reason": reason} for i, reason in left_out],
-        "truncated": [image_set.paths[i] for i in record["truncated"]],
     }
     write_json(folder / META, meta)
     for name in (CONTENTS_PART, PROGRESS):

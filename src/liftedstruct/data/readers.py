@@ -19,7 +19,7 @@ from liftedstruct.data.image_files import brief, image_tree
 from liftedstruct.data.image_set import ImageSet, Indices
 from liftedstruct.data.sources import FolderSource
 from liftedstruct.data.splits import NAME_VARIATION, group_by_name, hold_out
-from liftedstruct.runtime.checks import as_number, as_plain, check_count, pick
+from liftedstruct.runtime.checks import as_plain, check_count, pick
 
 __all__ = ["FINDERS", "READERS", "SPLITS", "Reader", "read_csv", "read_folder", "read_images", "recognize"]
 
@@ -27,7 +27,6 @@ Reader = Callable[[Path], ImageSet]
 
 SPLITS = {"train": "train", "test": "test", "val": "val", "valid": "val", "validation": "val"}  # folder or word -> part
 TARS = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz")
-OTHER_ARCHIVES = (".zip", ".7z", ".rar")
 
 
 def read_images(
@@ -64,9 +63,8 @@ def read_images(
     if not len(images.test_classes):
         images = replace(images, test_classes=_choose(images.class_names, 0.5 if test_classes is None else test_classes, seed))
     elif test_classes is not None:
-        whose = "its own" if images.name in READERS else f"the paper's, {images.name}"
         raise ValueError(
-            f"test_classes must be left out where the data has a split already, as {str(path)!r} does ({whose}), "
+            f"test_classes must be left out where the data has a split already, as {str(path)!r} does ({images.name}), "
             f"got {test_classes!r}. Leave it out."
         )
     if validation and len(images.validation_classes):
@@ -90,9 +88,9 @@ def recognize(path: Path) -> str:
         return "csv"
     if name.endswith(TARS):
         return "cub"
-    remedy = "Unpack it first and pass the folder." if name.endswith(OTHER_ARCHIVES) else "Pass the folder of the images."
     raise ValueError(
-        f"path must name a folder, a .csv file or a .tar or .tgz of CUB-200-2011, got the file {str(path)!r}. {remedy}"
+        f"path must name a folder, a .csv file or a .tar or .tgz of CUB-200-2011, got the file {str(path)!r}. "
+        "Pass the folder of the images; unpack other archives first."
     )
 
 
@@ -120,7 +118,10 @@ def read_folder(path: Path) -> ImageSet:
             _assign(parts, label, SPLITS[words[depth].lower()])
         rows += [(file, label) for file in files]
     if not rows:
-        raise ValueError(_no_classes(path, loose))
+        raise ValueError(
+            f"{str(path)!r} must hold class folders with images, got {len(loose)} images and none in a class folder. "
+            "Make a folder for each class, or pass the .csv file or the archive of the dataset."
+        )
     warnings = list(tree.warnings)
     if loose:
         warnings.append(f"images outside of any class folder are left out: {brief(loose)}")
@@ -237,15 +238,8 @@ def _choose(class_names: Sequence[str], test_classes: float | Sequence[str], see
         raise ValueError(f"one class cannot be split into train and test, got {class_names[0]!r} alone. Add a second class.")
     test_classes = as_plain(test_classes)
     if isinstance(test_classes, int | float):
-        if not 0 < as_number(test_classes) < 1:
-            raise ValueError(f"test_classes must be a fraction between 0 and 1, or class names, got {test_classes!r}. Try 0.5.")
         return hold_out(range(C), class_names, test_classes, seed=[seed, 1])
-    if isinstance(test_classes, str):
-        raise ValueError(
-            f"test_classes must be a fraction between 0 and 1, or a list of class names, got {test_classes!r}. "
-            f"Pass [{test_classes!r}]."
-        )
-    names = set(test_classes)
+    names = {test_classes} if isinstance(test_classes, str) else set(test_classes)
     for name in names:
         if name not in class_names:
             close = difflib.get_close_matches(str(name), class_names, n=1)
@@ -279,18 +273,6 @@ def _depth_of_split(folders: Iterable[str]) -> int | None:
         if len(words) > 1:
             return None
     return None
-
-
-def _no_classes(path: Path, loose: Sequence[str]) -> str:
-    """What to say of a folder without class folders."""
-    if loose:
-        return (
-            f"images must be in class folders, {str(path)!r} has {len(loose)} without one and no class folder. "
-            "Make a folder for each class and move its images there."
-        )
-    files = sorted(entry.name for entry in path.iterdir() if entry.name.lower().endswith((".csv", *TARS, *OTHER_ARCHIVES)))
-    hint = f"Pass {str(path / files[0])!r}, if that is the data." if files else "Check that it is the right folder."
-    return f"{str(path)!r} must hold class folders with images, got none with an image in it. {hint}"
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:

@@ -35,10 +35,7 @@ class Source(Protocol):
         """The image, not yet decoded where the format allows it; raises what pillow or the file system raise."""
 
     def fingerprint(self, path: str) -> str:
-        """A text that is another one when the image is another one, found without reading it.
-
-        Of an image that is gone it is "missing", or an OSError is raised.
-        """
+        """A text that is another one when the image is another one, found without reading it; OSError if it is gone."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +48,7 @@ class FolderSource:
         return Image.open(self.root / path)
 
     def fingerprint(self, path: str) -> str:
-        try:
-            stat = (self.root / path).stat()
-        except OSError:  # a broken link, or one to itself
-            return "missing"
+        stat = (self.root / path).stat()
         return f"{stat.st_size} {stat.st_mtime_ns}"
 
 

@@ -6,10 +6,11 @@ A limit holds for all processes of a group and of the groups below it, so those 
 import contextlib
 import math
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-__all__ = ["available_bytes", "cpu_quota"]
+__all__ = ["available_bytes", "available_cores", "cpu_quota"]
 
 ROOT = Path("/")  # of /proc and /sys
 MEMORY = (  # files of the limit and of the use, and the line of memory.stat with the part of the use that can be reclaimed
@@ -32,6 +33,11 @@ def available_bytes() -> int:
                 stat = (group / "memory.stat").read_text() if (group / "memory.stat").exists() else ""
                 free.append(max(0, left + int(dict(line.split() for line in stat.splitlines()).get(cache, 0))))
     return min(free)
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def cpu_quota() -> float:

@@ -26,55 +26,40 @@ class Bar:
     def __init__(self, verb: str, total: int, done: int = 0, wanted: bool = True, unit: str = "images") -> None:
         self.verb, self.total, self.first, self.done, self.unit = verb, total, done, done, unit
         self.start = self.last = time.monotonic()
+        self.wanted = wanted
         self.rich: Progress | None = None
-        self.plain = wanted
-        if not wanted:
-            return
-        from rich import progress
+        if wanted and (console := stderr_console()).is_terminal:
+            from rich import progress
 
-        console = stderr_console()
-        if console.is_terminal:
-            self.plain = False
-            columns = (
-                progress.BarColumn(),
-                progress.MofNCompleteColumn(),
-                progress.TextColumn(unit + ", {task.fields[rate]:.0f}/s,"),
-                progress.TimeRemainingColumn(),
-            )
-            self.rich = progress.Progress(progress.TextColumn(verb), *columns, progress.TextColumn("left"), console=console)
+            rate = unit + ", {task.fields[rate]:.0f}/s,"
+            columns = (progress.BarColumn(), progress.MofNCompleteColumn(), rate, progress.TimeRemainingColumn())
+            self.rich = progress.Progress(verb, *columns, "left", console=console)
             self.task = self.rich.add_task(verb, total=total, completed=done, rate=0.0)
 
     def __enter__(self) -> "Bar":
         if self.rich:
             self.rich.start()
-        if self.first and (self.plain or self.rich):
+        if self.first and self.wanted:
             say(f"going on after {self.first:,} of {self.total:,} {self.unit}")
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.rich:
-            self._show_bar()
             self.rich.stop()
-        elif self.plain and self.done > self.first:
+        elif self.wanted and self.done > self.first:
             self._show_line()
 
     def advance(self, images: int = 1) -> None:
         """So many images more are done."""
         self.done += images
-        now = time.monotonic()
-        if self.rich and now - self.last > 0.1:
-            self.last = now
-            self._show_bar()
-        elif self.plain and now - self.last > 5:
-            self.last = now
+        if self.rich:  # which redraws the bar now and then
+            self.rich.update(self.task, completed=self.done, rate=self._rate())
+        elif self.wanted and time.monotonic() - self.last > 5:
+            self.last = time.monotonic()
             self._show_line()
 
     def _rate(self) -> float:
         return (self.done - self.first) / max(time.monotonic() - self.start, 1e-9)
-
-    def _show_bar(self) -> None:
-        assert self.rich is not None
-        self.rich.update(self.task, completed=self.done, rate=self._rate())
 
     def _show_line(self) -> None:
         rate = self._rate()
