@@ -25,16 +25,24 @@ __all__ = [
     "train",
 ]
 
+Entries = Literal[
+    "augmentations",
+    "datasets",
+    "figures",
+    "fits",
+    "heads",
+    "losses",
+    "optimizers",
+    "presets",
+    "samplers",
+    "schedules",
+    "trunks",
+]
 Fit = Literal["resize", "letterbox", "trim-letterbox"]
 MAX_DPI = 1200  # a figure of ten inches has 144 million pixels then
 
 
-def list_entries(
-    what: Literal[
-        *("augmentations", "datasets", "figures", "fits", "heads", "losses"),
-        *("optimizers", "presets", "samplers", "schedules", "trunks"),
-    ],
-) -> None:
+def list_entries(what: Entries) -> None:
     """List what there is to choose from, with its options.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from liftedstruct.runtime.limits import cpu_quota
+from liftedstruct.runtime.limits import available_cores, cpu_quota
 from liftedstruct.runtime.memory import kept_memory
 from liftedstruct.runtime.progress import say
 
@@ -42,8 +42,7 @@ def find_device(name: str | None) -> torch.device:
 
 def find_threads() -> int:
     """As many as this process may use: no more than torch would take, its cores allow, or a container's quota leaves."""
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return max(1, math.ceil(min(cores, cpu_quota(), torch.get_num_threads())))
+    return max(1, math.ceil(min(available_cores(), cpu_quota(), torch.get_num_threads())))
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Rendered products as files: a folder of class folders, as any other dataset comes."""
 
-import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
@@ -14,6 +13,7 @@ from liftedstruct.data.products.scene import RENDERER_VERSION
 from liftedstruct.data.sources import FolderSource
 from liftedstruct.runtime.atomic import is_temporary, remove_leftovers, replacing, write_json
 from liftedstruct.runtime.checks import check_count, pick
+from liftedstruct.runtime.limits import available_cores
 from liftedstruct.runtime.progress import Bar
 
 __all__ = ["FORMATS", "write_products"]
@@ -64,7 +64,7 @@ def write_products(
     sample = [len(encode(files[0][0])) for files in list(missing.values())[:12]]
     if sample:
         _check_space(folder, total, total * sum(sample) / len(sample))
-    workers = ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    workers = ThreadPoolExecutor(available_cores())
     try:
         with Bar("render", total) as bar:
             for job in as_completed([workers.submit(write_class, class_folder) for class_folder in missing]):
