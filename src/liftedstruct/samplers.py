@@ -48,7 +48,7 @@ class Sampler(ABC):
     steps_per_epoch: int
     step: int  # number of the batch that the next iteration begins with
 
-    def __init__(self, labels: LabelsLike, batch_size: int, seed: int, *, positives: bool = True) -> None:
+    def __init__(self, labels: LabelsLike, batch_size: int, seed: int = 0, *, positives: bool = True) -> None:
         y, names = as_classes(labels)
         if y.ndim != 1 or not len(y):
             raise ValueError(f"labels must have shape (n,) with n >= 1, got {y.shape}. Pass one label per image.")

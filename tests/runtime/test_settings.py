@@ -19,7 +19,7 @@ def plain(scale: float = 1.0, *, name_of: Literal["a", "b"] = "a", count: Count 
     return scale, name_of, count
 
 
-REGISTRY = {"plain": plain, "other": lambda: "other"}
+REGISTRY: dict[str, Any] = {"plain": plain, "other": lambda: "other"}
 
 
 def test_options_are_the_parameters_with_defaults() -> None:

@@ -30,6 +30,8 @@ from liftedstruct.trunks import TRUNKS
 
 __all__ = ["REGISTRIES", "TrainConfig", "as_yaml", "config_settings", "load_config", "merge_settings"]
 
+Entry = Any  # a name, or a mapping of a name and options, is made a Choice
+
 # Settings that name an entry of a registry; its options are settings of their own, such as loss.margin.
 REGISTRIES: dict[str, Registry] = {
     "trunk": TRUNKS,
@@ -96,24 +98,24 @@ class TrainConfig:
 
     data: str
     out: str
-    trunk: Choice = _default("trunk", "efficientnet_lite0")
+    trunk: Entry = _default("trunk", "efficientnet_lite0")
     weights: str | None = None
     pool: Literal["avg", "max", "avg+max"] | None = None
     dim: Whole = 512
     train_dim: Whole | None = None
     normalize: bool = True
     dropout: Fraction = 0.0
-    head: Choice = _default("head", "pca")
-    loss: Choice = _default("loss", "lifted_struct", margin=4.0, temperature=0.05)
-    sampler: Choice = _default("sampler", "balanced", samples_per_class=4)
+    head: Entry = _default("head", "pca")
+    loss: Entry = _default("loss", "lifted_struct", margin=4.0, temperature=0.05)
+    sampler: Entry = _default("sampler", "balanced", samples_per_class=4)
     batch_size: Count = 64
     steps: Count = 400
     crop: Count | None = None
     train_crop: Count | None = None
-    augmentation: Choice = _default("augmentation", "random_resized_crop")
-    optimizer: Choice = _default("optimizer", "adamw")
+    augmentation: Entry = _default("augmentation", "random_resized_crop")
+    optimizer: Entry = _default("optimizer", "adamw")
     lr: NonNegative = 1e-4
-    schedule: Choice = _default("schedule", "cosine")
+    schedule: Entry = _default("schedule", "cosine")
     warmup: Whole = 0
     freeze: Whole | Literal["trunk"] | None = None
     freeze_batch_norm: bool = True
