@@ -1,9 +1,10 @@
-"""Deep metric learning by lifted structured feature embedding: images, batches, the loss and its baselines, and the measure."""
+"""Deep metric learning by lifted structured feature embedding: data, samplers, losses, training and exact evaluation."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from liftedstruct.losses import (
+    BatchInspection,
     ContrastiveLoss,
     LiftedStructLoss,
     StructuredHingeLoss,
@@ -17,36 +18,43 @@ from liftedstruct.losses import (
 
 if TYPE_CHECKING:
     from liftedstruct.clustering import affinity_propagation, kmeans, nmi, pairwise_f1
-    from liftedstruct.data import PackedImages, prepare, read_images
+    from liftedstruct.data import ImageSet, PackedImages, check_dataset, prepare, read_images
     from liftedstruct.embedder import Embedder
-    from liftedstruct.embeddings import embed
+    from liftedstruct.embeddings import Embeddings, embed
     from liftedstruct.estimator import LiftedEmbedding
-    from liftedstruct.evaluation import compare, evaluate
+    from liftedstruct.evaluation import Comparison, Scores, compare, evaluate, evaluate_file
     from liftedstruct.projection import tsne
-    from liftedstruct.retrieval import (
-        map_at_r,
-        nearest_neighbors,
-        precision_at_1,
-        r_precision,
-        recall_at_k,
-        retrieval_recall,
-    )
-    from liftedstruct.training import TrainConfig, resume, train
+    from liftedstruct.retrieval import map_at_r, nearest_neighbors, precision_at_1, r_precision, recall_at_k, retrieval_recall
+    from liftedstruct.samplers import BalancedSampler, HardNegativeSampler, PairSampler, Sampler, TripletSampler
+    from liftedstruct.training import Run, TrainConfig, train
 
 __all__ = [
+    "BalancedSampler",
+    "BatchInspection",
+    "Comparison",
     "ContrastiveLoss",
     "Embedder",
+    "Embeddings",
+    "HardNegativeSampler",
+    "ImageSet",
     "LiftedEmbedding",
     "LiftedStructLoss",
     "PackedImages",
+    "PairSampler",
+    "Run",
+    "Sampler",
+    "Scores",
     "StructuredHingeLoss",
     "TrainConfig",
     "TripletLoss",
+    "TripletSampler",
     "affinity_propagation",
+    "check_dataset",
     "compare",
     "contrastive_loss",
     "embed",
     "evaluate",
+    "evaluate_file",
     "inspect_batch",
     "kmeans",
     "lifted_struct_loss",
@@ -59,7 +67,6 @@ __all__ = [
     "r_precision",
     "read_images",
     "recall_at_k",
-    "resume",
     "retrieval_recall",
     "structured_hinge_loss",
     "train",
@@ -70,30 +77,19 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Imported when they are first used: a loss in somebody's loop needs torch and numpy, and no image library.
-_LATER = {
-    "Embedder": "liftedstruct.embedder",
-    "LiftedEmbedding": "liftedstruct.estimator",
-    "PackedImages": "liftedstruct.data",
-    "TrainConfig": "liftedstruct.training",
-    "affinity_propagation": "liftedstruct.clustering",
-    "compare": "liftedstruct.evaluation",
-    "embed": "liftedstruct.embeddings",
-    "evaluate": "liftedstruct.evaluation",
-    "kmeans": "liftedstruct.clustering",
-    "map_at_r": "liftedstruct.retrieval",
-    "nearest_neighbors": "liftedstruct.retrieval",
-    "nmi": "liftedstruct.clustering",
-    "pairwise_f1": "liftedstruct.clustering",
-    "precision_at_1": "liftedstruct.retrieval",
-    "prepare": "liftedstruct.data",
-    "r_precision": "liftedstruct.retrieval",
-    "read_images": "liftedstruct.data",
-    "recall_at_k": "liftedstruct.retrieval",
-    "resume": "liftedstruct.training",
-    "retrieval_recall": "liftedstruct.retrieval",
-    "train": "liftedstruct.training",
-    "tsne": "liftedstruct.projection",
+_MODULES = {
+    "clustering": ("affinity_propagation", "kmeans", "nmi", "pairwise_f1"),
+    "data": ("ImageSet", "PackedImages", "check_dataset", "prepare", "read_images"),
+    "embedder": ("Embedder",),
+    "embeddings": ("Embeddings", "embed"),
+    "estimator": ("LiftedEmbedding",),
+    "evaluation": ("Comparison", "Scores", "compare", "evaluate", "evaluate_file"),
+    "projection": ("tsne",),
+    "retrieval": ("map_at_r", "nearest_neighbors", "precision_at_1", "r_precision", "recall_at_k", "retrieval_recall"),
+    "samplers": ("BalancedSampler", "HardNegativeSampler", "PairSampler", "Sampler", "TripletSampler"),
+    "training": ("Run", "TrainConfig", "train"),
 }
+_LATER = {name: f"liftedstruct.{module}" for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

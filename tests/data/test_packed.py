@@ -232,3 +232,11 @@ def test_paths_that_are_damaged(tmp_path: Path, content: str | None) -> None:
         (packed.folder / "paths.json").write_text(content)
     with pytest.raises(ValueError, match=r"paths\.json must be as prepare left it, got.*--force"):
         PackedImages(packed.folder)
+
+
+def test_a_pickle_notices_that_the_dataset_was_replaced(tmp_path: Path) -> None:
+    data = pickle.dumps(pack(make_set(tmp_path / "images", 6), tmp_path / "packed"))
+    assert len(pickle.loads(data)) == 6
+    pack(make_set(tmp_path / "others", 9), tmp_path / "packed", force=True)
+    with pytest.raises(ValueError, match="prepare has replaced it since"):
+        pickle.loads(data)

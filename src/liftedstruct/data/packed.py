@@ -73,7 +73,7 @@ class PackedImages(ClassSplit):
         return f"PackedImages({str(self.folder)!r}): {len(self)} of {self.name} at {self.size} x {self.size}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedImages, (str(self.folder),)
+        return _reopen, (str(self.folder), self.checksum, len(self))
 
     def random_crops(
         self,
@@ -158,3 +158,11 @@ def read_record(file: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) and record.get("format") == FORMAT else None
+
+
+def _reopen(folder: str, checksum: str, n: int) -> PackedImages:
+    """A dataset that was pickled, for a worker process; it must not have been replaced since."""
+    packed = PackedImages(folder)
+    if (packed.checksum, len(packed)) != (checksum, n):
+        raise ValueError(f"{folder} must be as it was when it was opened, prepare has replaced it since. Open it again.")
+    return packed
