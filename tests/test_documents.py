@@ -140,6 +140,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> Tour:
     return Tour(folder, run(README, folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_code_and_commands_run_in_order(name: str, tour: Tour) -> None:
     page = DOCUMENTS[name]
@@ -149,6 +150,7 @@ def test_code_and_commands_run_in_order(name: str, tour: Tour) -> None:
         assert block.text in printed
 
 
+@pytest.mark.slow
 def test_the_tour_is_that_of_the_readme(tour: Tour) -> None:
     assert "effective rank" in tour.printed
     assert (tour.folder / "report.html").is_file()
@@ -286,6 +288,7 @@ def test_contact_sheet(tmp_path: Path) -> None:
         assert sheet.size == (32, 12 * 16)
 
 
+@pytest.mark.slow
 def test_own_loop() -> None:
     before, after = load(ROOT / "examples" / "own_loop.py").main()
     assert f"{before:.0%}".replace("%", " %") in PAGES["own-loop.md"]
@@ -293,6 +296,7 @@ def test_own_loop() -> None:
     assert before < 0.1 < 0.99 < after
 
 
+@pytest.mark.slow
 def test_lightning_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("lightning"):
         warnings.simplefilter("ignore")  # Lightning's own

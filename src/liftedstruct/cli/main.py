@@ -145,7 +145,9 @@ def _parser() -> argparse.ArgumentParser:
     for name, command in COMMANDS.items():
         summary = (command.function.__doc__ or "").partition("\n")[0]
         example = f"example: {command.example}"
-        sub = subparsers.add_parser(name, help=summary, description=summary, epilog=example, allow_abbrev=False)
+        sub = subparsers.add_parser(
+            name, help=summary.replace("%", "%%"), description=summary, epilog=example, allow_abbrev=False
+        )
         add_flags(sub, command.function, command.positional)
         if name == "train":
             add_config_flags(sub)
