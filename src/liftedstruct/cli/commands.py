@@ -31,8 +31,17 @@ MAX_DPI = 1200  # a figure of ten inches has 144 million pixels then
 
 def list_entries(
     what: Literal[
-        *("augmentations", "datasets", "figures", "fits", "heads", "losses"),
-        *("optimizers", "presets", "samplers", "schedules", "trunks"),
+        "augmentations",
+        "datasets",
+        "figures",
+        "fits",
+        "heads",
+        "losses",
+        "optimizers",
+        "presets",
+        "samplers",
+        "schedules",
+        "trunks",
     ],
 ) -> None:
     """List what there is to choose from, with its options.
