@@ -299,10 +299,8 @@ def test_it_is_a_module_too() -> None:
 
 def test_train_embed_evaluate(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prepared, out = str(workplace / "prepared"), str(tmp_path / "test.npz")
-    assert main(["train", "--resume", str(workplace / "run")]) == 0
+    assert main(["train", prepared, "--out", str(workplace / "run"), *TINY]) == 0
     assert "of 3" in capsys.readouterr().out
-    assert main(["train", prepared, "--out", str(workplace / "run"), *TINY]) == 1
-    assert "it holds one at step 3" in capsys.readouterr().err
     assert main(["train", prepared]) == 1
     assert "out must be given" in capsys.readouterr().err
     assert main(["train", prepared, "--out", str(tmp_path / "other"), "--loss", "lifted"]) == 1

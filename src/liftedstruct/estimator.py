@@ -187,7 +187,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
 
     def _fit_vectors(self, X: NDArray[np.floating], labels: Indices) -> None:
         only = {name for name in ("trunk", "preset", "folder") if getattr(self, name) is not None}
-        only |= set(self.settings or {}) - OF_VECTORS
+        only |= {name for name in self.settings or {} if name not in (*OF_VECTORS, *OWN, *self.get_params(deep=False))}
         if only:
             raise ValueError(f"{min(only)} must be for images, (n, h, w, 3), got feature vectors {X.shape}. Leave it out.")
         check_count("dim", self.dim)

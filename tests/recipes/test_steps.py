@@ -10,7 +10,6 @@ def test_steps_are_numbered(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt), steps.step("another"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == (
-        "[1/2] one thing\n[2/2] another\n"
-        "stopped in step 2 of 2. What is done is kept: the same command again goes on from here.\n"
+        "[1/2] one thing\n[2/2] another\nstopped in step 2 of 2. What is done is kept: the same command resumes from here.\n"
     )
     assert steps.took == "1 s"

@@ -1,4 +1,4 @@
-"""What the arguments of commands stand for: a data set, a choice of classes, a list of numbers or names."""
+"""What the arguments of commands stand for: a dataset, a choice of classes, a list of numbers or names."""
 
 import math
 from pathlib import Path
@@ -10,7 +10,7 @@ __all__ = ["fraction_or_names", "names", "open_data", "whole_numbers"]
 
 
 def open_data(data: str, kind: str | None, test_classes: str | None, validation: float, seed: int, size: int = 128) -> ImageSet:
-    """The data set that a command names."""
+    """The dataset that a command names."""
     if data.startswith("products:") and not Path(data).exists():
         from liftedstruct.data.products import product_images
 

@@ -254,7 +254,10 @@ def evaluate(
     """
     from liftedstruct import evaluation
 
-    out = out or evaluation.scores_file(file)
+    if out is None:
+        out = evaluation.scores_file(file)
+        if out.is_file() and not file.is_dir():
+            evaluation.Scores.load(out)  # a file of something else is not replaced
     check_out("--out", out)
     if compare is not None and not compare.exists():
         raise ValueError(f"--compare must be a file or a run, there is none at {compare}. Check the path.")

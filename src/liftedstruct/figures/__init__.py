@@ -1,5 +1,6 @@
 """Arrays to figures: curves, galleries, maps and the figures of the paper, in print quality. It reads no file and no model."""
 
+from liftedstruct.figures import style  # noqa: F401, first: where matplotlib is missing it says what to install
 from liftedstruct.figures.curves import recall_curves, score_figure, training_curves
 from liftedstruct.figures.distributions import confusion_figure, distance_histogram, microscope_figure
 from liftedstruct.figures.evaluated_run import EvaluatedRun

@@ -1,7 +1,8 @@
-"""The whole in one call: a demonstration, the paper's experiment, and a fit of one's own pictures."""
+"""Whole pipelines in one call: the demo, the paper's experiment, and training on one's own images."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from liftedstruct.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from liftedstruct.recipes.demonstration import demo
@@ -11,14 +12,4 @@ if TYPE_CHECKING:
 __all__ = ["demo", "fit", "reproduce"]
 
 # Imported when they are first used: the commands are listed where nothing that draws is installed.
-_LATER = {
-    "demo": "liftedstruct.recipes.demonstration",
-    "fit": "liftedstruct.recipes.fitting",
-    "reproduce": "liftedstruct.recipes.reproduction",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'liftedstruct.recipes' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, {"demonstration": ("demo",), "fitting": ("fit",), "reproduction": ("reproduce",)})

@@ -1,4 +1,4 @@
-"""The whole of it on pictures of our own making: from nothing to a page that shows what each loss learned."""
+"""The whole pipeline on rendered products: from nothing to a report of what each loss learned."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from liftedstruct.trunks import DEFAULT_TRUNK
 
 __all__ = ["FULL", "SHORT", "Scale", "demo"]
 
-PIXELS, CROP = 144, 128  # sides of the pictures, and of what the network is shown
+PIXELS, CROP = 144, 128  # sides of the images and of the crops, in pixels
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def demo(out: str | Path, *, seed: int = 0, scale: Scale = SHORT) -> str:
     Every loss has the same trunk and sees as many images; its settings are those of the preset ``quick``.
 
     Args:
-        out: folder for all of it, made if absent; what is there already is reused.
+        out: folder for all of it, created if absent; what is there already is reused.
         seed: of the products, the batches and the crops.
         scale: how much of it.
 
@@ -63,9 +63,9 @@ def demo(out: str | Path, *, seed: int = 0, scale: Scale = SHORT) -> str:
     ]
     check_requirements(configs[0], PIXELS)
     steps = Steps(count_steps(configs) + 3)
-    with steps.step(f"render pictures of {scale.products:,} products"):
+    with steps.step(f"render images of {scale.products:,} products"):
         image_set = write_products(folder / "photos", n_classes=scale.products, size=PIXELS, seed=seed)
-    with steps.step(f"prepare {len(image_set):,} pictures"):
+    with steps.step(f"prepare {len(image_set):,} images"):
         packed = prepare_in(folder, image_set, size=PIXELS)
     with steps.step("check them"):
         check_data(image_set, packed, folder, force=True)  # of very many products two may look alike

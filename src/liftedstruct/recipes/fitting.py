@@ -36,11 +36,11 @@ def fit(
     force: bool = False,
     seed: int = 0,
 ) -> str:
-    """Prepare the images, check them, train, measure on the test classes, write a page; the table of it.
+    """Prepare the images, check them, train, evaluate on the test classes, write a report; the results as a table.
 
     Args:
         image_set: what :func:`liftedstruct.read_images` returns, with its split.
-        out: folder for all of it, made if absent; what is there already is reused.
+        out: folder for all of it, created if absent; what is there already is reused.
         preset: differences from the default recipe, a name in ``liftedstruct.training.PRESETS``.
         dim: dimensions of the embedding.
         trunk: network below the last layer, if not the preset's.

@@ -16,8 +16,7 @@ from liftedstruct.figures.style import METHOD_NAMES
 from liftedstruct.recipes.prepared import read_kept
 from liftedstruct.recipes.steps import Steps
 from liftedstruct.recipes.summary import COLUMNS, summary
-from liftedstruct.report.page import write_report
-from liftedstruct.report.run_results import read_runs, read_scores
+from liftedstruct.report import read_runs, read_scores, write_report
 from liftedstruct.runtime.atomic import write_json
 from liftedstruct.runtime.extras import require
 from liftedstruct.runtime.progress import say
@@ -108,8 +107,8 @@ def run_plan(
     paths = [*reversed(runs), untrained]
     with steps.step("write the report"):
         found = read_runs(paths, progress=False)
-        page = _write_page(paths, found, folder)
-    return f"{summary(found, published)}\n\nMade in {steps.took}. Open {page.absolute()} in a browser."
+        report = _write_report(paths, found, folder)
+    return f"{summary(found, published)}\n\nMade in {steps.took}. Open {report.absolute()} in a browser."
 
 
 def describe_run(config: TrainConfig) -> str:
@@ -149,21 +148,21 @@ def _is_of(file: Path, packed: PackedImages, embedder: Embedder) -> bool:
         return False
     try:
         found = Embeddings.load(file)
-    except ValueError:  # it is written anew
+    except ValueError:  # it is written again
         return False
     wanted = {"checksum": packed.checksum, "crop": embedder.crop, SHA: embedder.short_sha()}
     return found.part == "test" and all(found.protocol.get(name) == value for name, value in wanted.items())
 
 
-def _write_page(paths: Sequence[Path], runs: Sequence[EvaluatedRun], folder: Path) -> Path:
-    """The page of these runs, written anew unless it is there and shows just them, as they are now."""
-    page, kept = folder / REPORT, folder / SHOWN
+def _write_report(paths: Sequence[Path], runs: Sequence[EvaluatedRun], folder: Path) -> Path:
+    """The report of these runs, written again unless it is there and shows just them, as they are now."""
+    report, kept = folder / REPORT, folder / SHOWN
     shown = [__version__, *(f"{run.name} {sha256(scores_file(run.file).read_bytes()).hexdigest()}" for run in runs)]
-    if not (page.is_file() and read_kept(kept) == shown):
+    if not (report.is_file() and read_kept(kept) == shown):
         kept.unlink(missing_ok=True)
-        write_report(paths, page)
+        write_report(paths, report)
         write_json(kept, shown)
-    return page
+    return report
 
 
 def _measured(path: Path) -> Path:

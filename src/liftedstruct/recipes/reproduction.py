@@ -1,4 +1,4 @@
-"""The paper's experiment on one of its data sets: every loss, every size of the embedding, and what others report beside it."""
+"""The paper's experiment on one of its datasets: every loss, every size of the embedding, and what others report beside it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ LOSSES_OF_THE_PAPER = ("contrastive", "triplet", "lifted_struct")  # its own las
 SIZES_OF_THE_PAPER = (64, 128, 256, 512)
 DATASETS: dict[str, KnownDataset] = {"cub": CUB, "cars": CARS, "online-products": ONLINE_PRODUCTS}
 FITS_OF = {"online-products": "trim-letterbox"}  # as the authors' code has it; the others are resized
-# Where the authors' code has other settings for a data set than the preset that follows the paper.
+# Where the authors' code has other settings for a dataset than the preset that follows the paper.
 PAPER_ON: dict[str, dict[str, Any]] = {"cub": {"lr": 1e-6, "steps": 40_000}}
 
 Plan = Mapping[str, TrainConfig]  # by the names of the runs' folders
@@ -50,9 +50,9 @@ def reproduce(
     was stopped resumes.
 
     Args:
-        name: of the data set, one of ``DATASETS``.
+        name: of the dataset, one of ``DATASETS``.
         data: where it is, as downloaded, or prepared already.
-        out: folder for all of it, made if absent; by default ``reproduce-NAME-PRESET``.
+        out: folder for all of it, created if absent; default ``reproduce-NAME-PRESET``.
         preset: differences from the default recipe; None for the recipe itself.
         losses: what to train with.
         sizes: dimensions of the embedding.
@@ -62,11 +62,11 @@ def reproduce(
         weights: file with the trunk's weights.
         steps: training steps of every run, if not those of the preset.
         crop: side of what the network is shown, if not the preset's.
-        force: go on if the data is not whole.
+        force: go on if the data is incomplete.
         dry_run: return the plan with an estimate of its time, and do nothing.
 
     """
-    dataset = pick(DATASETS, name, "the data set")
+    dataset = pick(DATASETS, name, "the dataset")
     data, folder = Path(data), Path(f"reproduce-{name}-{preset or 'default'}" if out is None else out)
     ready = (data / META).is_file()
     settings = PAPER_ON.get(name, {}) if preset == "paper" else {}

@@ -41,7 +41,7 @@ def _table(runs: Sequence[EvaluatedRun], published: Sequence[Published] | None) 
     groups: dict[tuple[str, int], list[EvaluatedRun]] = {}
     for run in runs:
         groups.setdefault((run.method, run.size), []).append(run)
-    rows = [["", "numbers", *COLUMNS.values(), *(["published Recall@1"] if published is not None else [])]]
+    rows = [["", "dim", *COLUMNS.values(), *(["published Recall@1"] if published is not None else [])]]
     for (method, size), group in groups.items():
         cells = [METHOD_NAMES.get(method, method), f"{size:,}"]
         cells += [_mean([run.scores.measures[measure].value for run in group]) for measure in COLUMNS]
@@ -99,6 +99,6 @@ def _protocol(run: EvaluatedRun) -> str:
     unseen = "" if seen and seen.any else " that no training has read"
     return (
         f"{len(run):,} test images of {asked:,} classes{unseen}, {protocol['size']} px ({protocol['fit']}), "
-        f"one centre crop of {protocol['crop']} px, Euclidean distance, affinity propagation to {asked:,} clusters; "
+        f"one center crop of {protocol['crop']} px, Euclidean distance, affinity propagation to {asked:,} clusters; "
         f"trunk {protocol['trunk']}; p paired over the classes."
     )

@@ -1,7 +1,8 @@
-"""Runs to one page: read from the disk, drawn, and written as one HTML file that needs nothing else."""
+"""Evaluated runs to one HTML report: read from the disk, drawn, and written as one file that needs nothing else."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from liftedstruct.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from liftedstruct.report.page import write_report
@@ -10,14 +11,4 @@ if TYPE_CHECKING:
 __all__ = ["read_runs", "read_scores", "write_report"]
 
 # Imported when they are first used: the commands are listed where nothing that draws is installed.
-_LATER = {
-    "read_runs": "liftedstruct.report.run_results",
-    "read_scores": "liftedstruct.report.run_results",
-    "write_report": "liftedstruct.report.page",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'liftedstruct.report' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, {"page": ("write_report",), "run_results": ("read_runs", "read_scores")})

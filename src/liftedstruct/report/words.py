@@ -210,7 +210,7 @@ def _loss(run: EvaluatedRun) -> str:
 
 def _settings(run: EvaluatedRun) -> str:
     """All settings of the training but its paths."""
-    settings = run.config.plain() if run.config else {}
+    settings = vars(run.config) if run.config else {}
     return ", ".join(f"{name}={value}" for name, value in settings.items() if name not in ("data", "out") and value is not None)
 
 

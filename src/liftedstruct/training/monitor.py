@@ -97,7 +97,7 @@ class TrainingProgress:
         return round((step - before) * self.batch_size / max(now - then, 1e-9), 1)
 
     def pause(self, step: int) -> None:
-        """What was done since the last step (a validation, a search for neighbours) is no part of the pace."""
+        """What was done since the last step (a validation, mining) is no part of the pace."""
         self.mark = (time.monotonic(), step)
 
     def show(self, line: dict[str, Any]) -> None:

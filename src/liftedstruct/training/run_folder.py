@@ -49,7 +49,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One training at a time in a folder, made if absent."""
+        """One training at a time in a folder, created if absent."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} must be a folder, there is a file of that name. Choose another.")
         made = not self.path.exists()

@@ -36,7 +36,7 @@ class Form:
     deviation: float = 1.0
     same: bool = False  # TensorFlow's padding
     batch_norm: bool = False
-    normalise: Callable[[int], nn.Module] = nn.Identity  # after the first pooling and before the second
+    normalize: Callable[[int], nn.Module] = nn.Identity  # after the first pooling and before the second
     widths: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of a block, that are not those of BLOCKS
     kernel_5x5: int = 5
     last_pool: int = 3
@@ -45,12 +45,12 @@ class Form:
 FORMS = {
     "bvlc": Form(
         mean=(123.0, 117.0, 104.0),
-        normalise=partial(LocalResponseNorm, size=5, a=1e-4 / 5, beta=0.75, k=1.0),
+        normalize=partial(LocalResponseNorm, size=5, a=1e-4 / 5, beta=0.75, k=1.0),
     ),
     "google": Form(
         mean=(117.0, 117.0, 117.0),
         same=True,
-        normalise=partial(LocalResponseNorm, size=11, a=1e-4, beta=0.5, k=2.0),
+        normalize=partial(LocalResponseNorm, size=11, a=1e-4, beta=0.5, k=2.0),
         widths={"4a": {"three": 204}, "5a": {"reduce5": 48}},
     ),
     "torchvision": Form(mean=(127.5, 127.5, 127.5), deviation=127.5, batch_norm=True, kernel_5x5=3, last_pool=2),
@@ -166,8 +166,8 @@ def _network(form: str) -> Trunk:
     unit = partial(ConvUnit, norm=norm, same=choice.same)
     pool = partial(MaxPool, same=choice.same)
     stages: dict[str, list[nn.Module]] = {
-        "conv1": [unit(3, 64, 7, 2), pool(), choice.normalise(64)],
-        "conv2": [unit(64, 64, 1), unit(64, 192, 3), choice.normalise(192), pool()],
+        "conv1": [unit(3, 64, 7, 2), pool(), choice.normalize(64)],
+        "conv2": [unit(64, 64, 1), unit(64, 192, 3), choice.normalize(192), pool()],
     }
     inputs = 192
     for name, widths in BLOCKS.items():
@@ -205,7 +205,7 @@ def _names(trunk: Trunk) -> dict[str, str]:
 
 
 def _as_torch(form: str, name: str, tensor: Tensor) -> Tensor:
-    """Axes of a tensor in torch's order, and the colours of the first convolution's red first."""
+    """Axes of a tensor in torch's order, and the colors of the first convolution's red first."""
     if form == "google" and tensor.ndim == 4:
         return tensor.permute(0, 3, 1, 2)  # (out, height, width, in)
     if form == "bvlc" and name == "conv1/7x7_s2/0" and tensor.ndim == 4:

@@ -1,0 +1,19 @@
+"""Names of a package that are imported when they are first used."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+__all__ = ["lazy_names"]
+
+
+def lazy_names(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package whose names are in these modules of it."""
+    places = {name: f"{package}.{module}" for module, names in modules.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name in places:
+            return getattr(import_module(places[name]), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return get
