@@ -1,6 +1,6 @@
 """Code lines of the package, without comments, docstrings and blank lines, by room.
 
-    python benchmarks/code_lines.py [FOLDER]
+python benchmarks/code_lines.py [FOLDER]
 """
 
 import ast
@@ -15,9 +15,9 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 
 def code_lines(text: str) -> int:
-    """Lines of a module that hold code.
+    r"""Lines of a module that hold code.
 
-    >>> code_lines('\"\"\"What it is.\"\"\"\\n\\nx = 1  # one\\n# two\\ny = (\\n    2\\n)\\n')
+    >>> code_lines('"What it is."\n\nx = 1  # one\n# two\ny = (\n    2\n)\n')
     4
     """
     docstrings: set[int] = set()

@@ -24,13 +24,11 @@ import torch
 from PIL import Image
 from torch.nn.functional import normalize
 
-from liftedstruct.data import PackedImages, prepare, read_images
-from liftedstruct.data.image_set import ImageSet
-from liftedstruct.data.sources import FolderSource
+from liftedstruct.data import FolderSource, ImageSet, PackedImages, prepare, read_images
 from liftedstruct.embedder import Embedder
 from liftedstruct.embeddings import embed
 from liftedstruct.retrieval import recall_at_k
-from liftedstruct.runtime.memory import keep_memory
+from liftedstruct.runtime.memory import kept_memory
 from liftedstruct.trunks import TRUNKS, Trunk, make_trunk
 from liftedstruct.trunks.layers import folded
 from machine import processor
@@ -63,7 +61,8 @@ def main() -> None:
     table.say(f"{processor()}, torch {torch.__version__}, {torch.get_num_threads()} threads")
     with tempfile.TemporaryDirectory() as folder:
         if "speed" in options.parts:
-            measure_embedding(options.trunk, noise(Path(folder)), options.batches, table)
+            with kept_memory():
+                measure_embedding(options.trunk, noise(Path(folder)), options.batches, table)
         if "untrained" in options.parts and options.data is None:
             table.skip("untrained trunks on CUB-200-2011", "LIFTEDSTRUCT_DATA is not set")
         elif "untrained" in options.parts:
@@ -76,7 +75,6 @@ def measure_embedding(name: str, packed: PackedImages, batches: int, table: Tabl
     trunk = make_trunk(name, pretrained=False)
     embedder, crop = Embedder(trunk, 64), trunk.input_size
     rows = np.tile(np.arange(BATCH), batches)
-    keep_memory()
     scaled = trunk.scale(torch.from_numpy(packed.center_crops(rows[:BATCH], crop)))
 
     def bare(network: Trunk) -> None:

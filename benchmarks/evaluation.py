@@ -30,9 +30,9 @@ import torch
 from numpy.typing import NDArray
 
 import liftedstruct as ls
-from liftedstruct.clustering import preference_search as searching
 from liftedstruct.clustering.exemplars import Clustering
 from liftedstruct.clustering.messages import Messages, Similarities
+from liftedstruct.clustering.preference_search import PreferenceSearch, Step
 from liftedstruct.clustering.similarities import all_pairs, guess_preference
 from liftedstruct.trunks import make_trunk
 from machine import processor, status_bytes
@@ -243,14 +243,14 @@ def peer(S: NDArray[np.float64], preference: float, iterations: int) -> tuple[La
 def bisect_with_peer(similarities: Similarities, S: NDArray[np.float64], guess: float, X: Rows) -> list[tuple[float, int]]:
     """Our search, with scikit-learn for its steps."""
 
-    class Theirs(searching.PreferenceSearch):
-        def step(self, preference: float, cold: bool = False, hurry: bool = False) -> searching.Step:
+    class Theirs(PreferenceSearch):
+        def step(self, preference: float, cold: bool = False, hurry: bool = False) -> Step:
             if self.steps and self.steps[-1].preference == preference:
                 return self.steps[-1]  # a cold start twice is the same twice
             exemplars, done, _ = peer(S, preference, 1000)
             exemplars = exemplars if len(exemplars) else np.zeros(1, np.int64)  # it may not converge, and return none
             chosen = exemplars[S[:, exemplars].argmax(axis=1)]
-            step = searching.Step(preference, Clustering(exemplars, chosen, 0.0), done, True)
+            step = Step(preference, Clustering(exemplars, chosen, 0.0), done, True)
             self.steps.append(step)
             return step
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine import describe_machine
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.preprocessing import StandardScaler
 
 import liftedstruct as ls
+from machine import describe_machine
 
 RESULTS = Path(__file__).parent / "results" / "features.json"
 DATASETS = {"digits": (load_digits, 2), "wine": (load_wine, 1), "iris": (load_iris, 1)}  # classes held out at a time

@@ -27,10 +27,8 @@ from numpy.typing import NDArray
 from PIL import Image, features
 from torch import Tensor
 
-from liftedstruct.data import PackedImages, prepare
+from liftedstruct.data import FolderSource, ImageSet, PackedImages, prepare
 from liftedstruct.data.decoding import FILTER
-from liftedstruct.data.image_set import ImageSet
-from liftedstruct.data.sources import FolderSource
 from machine import processor, status_bytes
 from records import Beside
 from table import Table, flags, seconds

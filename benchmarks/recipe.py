@@ -1,4 +1,4 @@
-"""The search for the preset ``best``: CUB-200-2011, classes held out of the training half.
+"""The search for the default recipe: CUB-200-2011, validation classes held out of the training classes.
 
 Every trial trains on half of the 100 training classes and is measured on the other half, by the last embedder, not by the best
 of several; the test classes are never read. A trial is a line of the results file: round, trunk, budget, settings, seed, scores
@@ -9,29 +9,67 @@ before and after, and minutes. Trials that have their line are not run again, so
 Two searches side by side, with one thread each, are a third quicker on two cores: ``--share 1/2`` and ``--share 2/2``. Without
 it the table and the figure are made. ``--only "larger crops"`` runs the trials of one round.
 
-``--look RUN`` measures the last weights of a trial, whose folder was kept, on the same held-out classes by images and crops of
-another size (``--size``, ``--crop``) or with a share of the trunk's weights at the start (``--start-share``), and keeps a line.
+``--remeasure RUN`` measures the last weights of a trial, whose folder was kept, on the same validation classes by images and
+crops of another size (``--size``, ``--crop``) or mixed with the trunk's pretrained weights (``--pretrained-mix``), and keeps a
+line.
 
-What the preset gives on the test classes is measured by ``liftedstruct reproduce cub --preset best``. ``--finals FOLDER ...``
-reads the folders that it made, runs nothing, and keeps their scores beside the results, with the times that each was read.
+What the recipe gives on the test classes is measured by ``liftedstruct reproduce cub --preset default``. ``--finals FOLDER``
+reads the folder that it made, runs nothing, and keeps the scores beside the results, with the number of times each was read.
+
+The results that are kept have the names that settings had when the trials were run; :func:`read_trials` translates them.
 """
 
 import argparse
 import functools
 import json
 import os
+import re
 import shutil
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import liftedstruct as ls
-from liftedstruct.training import load_config, starting_trunk
-from liftedstruct.training.inputs import split
-from liftedstruct.training.run_folder import RunFolder
+from liftedstruct.cli.flags import config_values
+from liftedstruct.training import RunFolder, TrainConfig, merge_settings, split_rows, starting_trunk
 
 HELD_OUT = 0.5  # of the training classes
-FINALS, LOOKS = "recipe-finals.jsonl", "recipe-looks.jsonl"  # beside the results of the search
+FINALS, REMEASURED = "recipe-finals.jsonl", "recipe-looks.jsonl"  # beside the results of the search
+
+# What a trial has where its settings say nothing: a plain start, from before the search.
+START: dict[str, Any] = {
+    "pool": "avg",
+    "train_dim": 0,
+    "normalize": False,
+    "head": "orthogonal",
+    "loss": {"name": "lifted_struct", "margin": 1.0, "temperature": 1.0},
+    "sampler": {"name": "balanced", "samples_per_class": 2},
+    "augmentation": {"name": "random_resized_crop", "min_crop_scale": 0.0},
+    "lr": 2e-4,
+    "freeze": 0,
+    "pretrained_mix": 0.0,
+}
+# Names of settings when the trials were run, and now. What is not here has the same name, or is no longer a setting.
+RENAMED = {
+    "average": "ema_decay",
+    "batches": "sampler",
+    "colour": "augmentation.color_jitter",
+    "head_scale": "head.scale",
+    "images": "sampler.samples_per_class",
+    "least_area": "augmentation.min_crop_scale",
+    "margin": "loss.margin",
+    "negative": "loss.triplets",
+    "refresh_every": "sampler.refresh_every",
+    "start_share": "pretrained_mix",
+    "temperature": "loss.temperature",
+}
+VALUES = {
+    ("pool", "average"): "avg",
+    ("pool", "both"): "avg+max",
+    ("sampler", "mined"): "hard_negatives",
+    ("loss.triplets", "semi-hard"): "rows-semi-hard",
+}
+ROWS = {"contrastive": {"loss.pairs": "rows", "sampler": "pairs"}, "triplet": {"loss.triplets": "rows", "sampler": "triplets"}}
 
 
 class Budget(NamedTuple):
@@ -59,14 +97,15 @@ class Round(NamedTuple):
     validate_every: int = 10**6  # steps; what is measured on the way is kept, and changes nothing
 
 
-RAW: dict[str, Any] = {"dim": 512, "freeze": 3, "head_scale": 1.5}
-SPHERE: dict[str, Any] = {**RAW, "pool": "both", "head": "pca", "head_scale": 1.0, "normalize": True, "temperature": 0.1}
-COLD: dict[str, Any] = {**SPHERE, "temperature": 0.05}
-PLAIN: dict[str, Any] = {**SPHERE, "temperature": 1.0, "freeze": 4, "lr": 1e-4}
-CAREFUL: dict[str, Any] = {**COLD, "freeze": 4, "lr": 4e-5, "least_area": 0.3}
-SCALED: dict[str, Any] = {**CAREFUL, "images": 4}
-WIDE: dict[str, Any] = {**SCALED, "margin": 4.0}
-GOOGLENET: dict[str, Any] = {**COLD, "freeze": 4, "images": 4, "lr": 1e-4, "margin": 4.0}
+RAW: dict[str, Any] = {"dim": 512, "freeze": 3, "head.scale": 1.5}
+SPHERE: dict[str, Any] = {**RAW, "pool": "avg+max", "head": "pca", "head.scale": 1.0, "normalize": True}
+WARM: dict[str, Any] = {**SPHERE, "loss.temperature": 0.1}
+COLD: dict[str, Any] = {**SPHERE, "loss.temperature": 0.05}
+OTHER_LOSS: dict[str, Any] = {**SPHERE, "freeze": 4, "lr": 1e-4}
+CAREFUL: dict[str, Any] = {**COLD, "freeze": 4, "lr": 4e-5, "augmentation.min_crop_scale": 0.3}
+SCALED: dict[str, Any] = {**CAREFUL, "sampler.samples_per_class": 4}
+WIDE: dict[str, Any] = {**SCALED, "loss.margin": 4.0}
+GOOGLENET: dict[str, Any] = {**COLD, "freeze": 4, "sampler.samples_per_class": 4, "lr": 1e-4, "loss.margin": 4.0}
 ROUNDS = [
     Round(
         "raw embeddings",
@@ -75,21 +114,21 @@ ROUNDS = [
         RAW,
         [
             {},
-            {"pool": "both"},
-            {"pool": "both", "head_scale": 0.3},
+            {"pool": "avg+max"},
+            {"pool": "avg+max", "head.scale": 0.3},
         ],
     ),
     Round(
         "on the unit sphere",
         "efficientnet_lite0",
         SMALL,
-        SPHERE,
+        WARM,
         [
             {},
-            {"pool": "average"},
-            {"temperature": 0.2},
-            {"temperature": 0.05},
-            {"head": "whitened"},
+            {"pool": "avg"},
+            {"loss.temperature": 0.2},
+            {"loss.temperature": 0.05},
+            {"head": "whitened"},  # removed since
         ],
     ),
     Round(
@@ -99,28 +138,28 @@ ROUNDS = [
         COLD,
         [
             {"lr": 4e-4},
-            {"least_area": 0.25},
+            {"augmentation.min_crop_scale": 0.25},
             {"freeze": 4},
-            {"images": 4},
-            {"least_area": 0.4, "train_crop": 96, "steps": 190},  # as long
-            {"average": 0.95},
+            {"sampler.samples_per_class": 4},
+            {"augmentation.min_crop_scale": 0.4, "train_crop": 96, "steps": 190},  # as long
+            {"ema_decay": 0.95},
         ],
     ),
     Round(
         "three times as long",
         "efficientnet_lite0",
         SMALL._replace(steps=360),
-        {**COLD, "freeze": 4, "images": 4, "lr": 1e-4},
+        {**COLD, "freeze": 4, "sampler.samples_per_class": 4, "lr": 1e-4},
         [
             {},
-            {"least_area": 0.3, "average": 0.97},
+            {"augmentation.min_crop_scale": 0.3, "ema_decay": 0.97},
         ],
     ),
     Round(
         "GoogLeNet",
         "googlenet",
         SMALL,
-        {**COLD, "freeze": 4, "precision": "bfloat16", "images": 4},
+        {**COLD, "freeze": 4, "precision": "bfloat16", "sampler.samples_per_class": 4},
         [
             {},
             {"lr": 1e-4},
@@ -132,48 +171,48 @@ ROUNDS = [
         "GoogLeNet's margin",
         "googlenet",
         SMALL,
-        {**COLD, "freeze": 4, "precision": "bfloat16", "images": 4, "lr": 1e-4},
-        [{"margin": 4.0}],
+        {**COLD, "freeze": 4, "precision": "bfloat16", "sampler.samples_per_class": 4, "lr": 1e-4},
+        [{"loss.margin": 4.0}],
     ),
     Round(
         "four images of each class",
         "efficientnet_lite0",
         SMALL,
-        {**COLD, "images": 4},
+        {**COLD, "sampler.samples_per_class": 4},
         [
             {},
             {"lr": 1e-4},
-            {"images": 8},
+            {"sampler.samples_per_class": 8},
             {"dropout": 0.3},
-            {"temperature": 0.03},
+            {"loss.temperature": 0.03},
             {"batch_size": 128, "steps": 60},  # as many images
-            {"head_lr": 0.2, "head_bias_lr": 0.2},
+            {"head_lr": 0.2, "head_bias_lr": 0.2},  # removed since
         ],
     ),
     Round(
-        "colour",
+        "color",
         "efficientnet_lite0",
         SMALL,
-        {**COLD, "images": 4, "lr": 1e-4},
-        [{"colour": 0.3}],
+        {**COLD, "sampler.samples_per_class": 4, "lr": 1e-4},
+        [{"augmentation.color_jitter": 0.3}],
     ),
     Round(
         "the margin, two seeds",
         "efficientnet_lite0",
         SMALL,
-        {**COLD, "images": 4, "lr": 1e-4},
-        [{}, {"margin": 4.0}],
+        {**COLD, "sampler.samples_per_class": 4, "lr": 1e-4},
+        [{}, {"loss.margin": 4.0}],
         seeds=(0, 1),
     ),
     Round(
         "at full size",
         "efficientnet_lite0",
         FULL,
-        {**COLD, "freeze": 4, "images": 4, "lr": 1e-4},
+        {**COLD, "freeze": 4, "sampler.samples_per_class": 4, "lr": 1e-4},
         [
             {},
-            {"temperature": 0.1},
-            {"least_area": 0.3},
+            {"loss.temperature": 0.1},
+            {"augmentation.min_crop_scale": 0.3},
             {"lr": 4e-5},
         ],
     ),
@@ -184,16 +223,16 @@ ROUNDS = [
         SCALED,
         [
             {},
-            {"margin": 4.0},
-            {"margin": 8.0},
+            {"loss.margin": 4.0},
+            {"loss.margin": 8.0},
         ],
     ),
     Round(
-        "mined batches at full size",
+        "hard negatives at full size",
         "efficientnet_lite0",
         FULL,
-        {**CAREFUL, "margin": 4.0},
-        [{"batches": "mined", "refresh_every": 80}],
+        {**CAREFUL, "loss.margin": 4.0},
+        [{"sampler": "hard_negatives", "sampler.refresh_every": 80}],
     ),
     Round(
         "three times as long at full size",
@@ -214,32 +253,32 @@ ROUNDS = [
         ],
     ),
     Round(
-        "a share of the start",
+        "pretrained mix",
         "efficientnet_lite0",
         LARGE,
         {**WIDE, "train_crop": 224, "lr": 1e-4},
-        [{"start_share": 0.4}],
+        [{"pretrained_mix": 0.4}],
     ),
     Round(
         "GoogLeNet at full size",
         "googlenet",
         FULL,
         GOOGLENET,
-        [{"least_area": 0.3}],
+        [{"augmentation.min_crop_scale": 0.3}],
     ),
     Round(
         "contrastive",
         "efficientnet_lite0",
         SMALL,
-        {**PLAIN, "loss": "contrastive", "margin": 1.0},
-        [{}, {"margin": 0.5}, {"margin": 1.4}, {"lr": 4e-5}],
+        {**OTHER_LOSS, "loss": "contrastive", **ROWS["contrastive"], "loss.margin": 1.0},
+        [{}, {"loss.margin": 0.5}, {"loss.margin": 1.4}, {"lr": 4e-5}],
     ),
     Round(
         "triplet",
         "efficientnet_lite0",
         SMALL,
-        {**PLAIN, "loss": "triplet", "margin": 0.5},
-        [{}, {"margin": 0.2}, {"margin": 1.0}, {"negative": "semi-hard"}, {"lr": 4e-5}],
+        {**OTHER_LOSS, "loss": "triplet", **ROWS["triplet"], "loss.margin": 0.5},
+        [{}, {"loss.margin": 0.2}, {"loss.margin": 1.0}, {"loss.triplets": "rows-semi-hard"}, {"lr": 4e-5}],
     ),
 ]
 
@@ -252,27 +291,27 @@ def main() -> None:
     parser.add_argument("--curves", type=Path, help="the same for Recall@1 over the steps of the trials that were watched")
     parser.add_argument("--share", default="1/1", help="k/n: of n searches side by side the k-th, with trials of its own")
     parser.add_argument("--only", choices=[one.about for one in ROUNDS], help="run the trials of this round only")
-    parser.add_argument("--look", type=Path, help="the run of a trial, whose weights are to be measured otherwise")
-    parser.add_argument("--size", type=int, default=FULL.size, help="of --look: side of the images")
-    parser.add_argument("--crop", type=int, default=FULL.crop, help="of --look: side of the crops")
-    parser.add_argument("--start-share", type=float, default=0.0, help="of --look: share of the trunk's weights at the start")
+    parser.add_argument("--remeasure", type=Path, help="the run of a trial, whose weights are to be measured otherwise")
+    parser.add_argument("--size", type=int, default=FULL.size, help="of --remeasure: side of the images")
+    parser.add_argument("--crop", type=int, default=FULL.crop, help="of --remeasure: side of the crops")
+    parser.add_argument("--pretrained-mix", type=float, default=0.0, help="of --remeasure: share of the pretrained trunk")
     parser.add_argument("--finals", type=Path, nargs="+", help="folders of reproduce, whose scores are to be kept")
     flags = parser.parse_args()
     if flags.finals:
         lines = [json.dumps(line) + "\n" for folder in flags.finals for line in finals(folder)]
         flags.results.with_name(FINALS).write_text("".join(lines))
         return
-    if flags.look:
+    if flags.remeasure:
         packed = ls.PackedImages(prepared(Path(os.environ["LIFTEDSTRUCT_DATA"]), flags.out, flags.size))
-        line = look(flags.look, packed, flags.crop, flags.start_share)
-        with flags.results.with_name(LOOKS).open("a") as stream:
+        line = remeasure(flags.remeasure, packed, flags.crop, flags.pretrained_mix)
+        with flags.results.with_name(REMEASURED).open("a") as stream:
             stream.write(json.dumps(line) + "\n")
         print(json.dumps(line))
         return
     share, shares = map(int, flags.share.split("/"))
-    done = [json.loads(line) for line in flags.results.read_text().splitlines()] if flags.results.exists() else []
+    done = read_trials(flags.results) if flags.results.exists() else []
     trials = [(one, one.base | variation, seed) for one in ROUNDS for variation in one.variations for seed in one.seeds]
-    trials = [trial for trial in trials if flags.only in (None, trial[0].about)]
+    trials = [trial for trial in trials if flags.only in (None, trial[0].about) and not is_removed(trial[1])]
     for one, settings, seed in trials[share - 1 :: shares]:
         key = {"trunk": one.trunk, "budget": one.budget._asdict(), "settings": settings, "seed": seed}
         if not any(all(trial[name] == value for name, value in key.items()) for trial in done):
@@ -290,6 +329,31 @@ def main() -> None:
             draw_curves(done, flags.curves)
 
 
+def read_trials(results: Path) -> list[dict[str, Any]]:
+    """The trials that are done, with the names that settings have now."""
+    trials = [json.loads(line) for line in results.read_text().splitlines()]
+    return [{**trial, "settings": renamed(trial["settings"])} for trial in trials]
+
+
+def renamed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings by their names now; those that have them already are left as they are."""
+    now = {RENAMED.get(name, name): value for name, value in settings.items()}
+    now = {name: VALUES.get((name, value), value) for name, value in now.items()}
+    if rows := ROWS.get(now.get("loss", "")):
+        now = {**rows, **{name: value for name, value in now.items() if name != "loss.temperature"}}  # which was 1
+    return now
+
+
+def is_removed(settings: dict[str, Any]) -> bool:
+    """Whether a trial has settings that there are no longer, so that only its result is left."""
+    return settings.get("head") == "whitened" or "head_lr" in settings
+
+
+def configure(settings: dict[str, Any], **common: Any) -> TrainConfig:
+    """All settings of a trial."""
+    return merge_settings(START, common, config_values(settings))
+
+
 def measure(one: Round, settings: dict[str, Any], seed: int, out: Path, share: int, shares: int) -> dict[str, Any]:
     """Train with these settings; Recall@1 on the classes that were held out, before and after."""
     data, trunk, budget = Path(os.environ["LIFTEDSTRUCT_DATA"]), one.trunk, one.budget
@@ -302,7 +366,7 @@ def measure(one: Round, settings: dict[str, Any], seed: int, out: Path, share: i
         common["weights"] = data / "googlenet_imagenet.npz"
     if shares > 1:
         common["threads"] = max(1, (os.cpu_count() or 1) // shares)
-    config = load_config(**common | settings)
+    config = configure(settings, **common)
     began = time.monotonic()
     log = ls.train(config, progress=False).log()
     curve = [(line["step"], line["recall_at_1"]) for line in log if "recall_at_1" in line]
@@ -316,29 +380,30 @@ def prepared(data: Path, out: Path, size: int) -> Path:
     return ls.prepare(ls.read_images(data / "CUB_200_2011.tar"), out / f"cub-{size}", size=size).folder
 
 
-def look(run: Path, packed: ls.PackedImages, crop: int, start_share: float) -> dict[str, Any]:
-    """Recall@1 of a trial's last weights on its held-out classes, by images and crops of another size than it was tried with.
+def remeasure(run: Path, packed: ls.PackedImages, crop: int, pretrained_mix: float) -> dict[str, Any]:
+    """Recall@1 of a trial's last weights on its validation classes, by images and crops of another size than it was tried with.
 
-    Of the start only the trunk is mixed in; the setting ``start_share`` mixes the last layer too.
+    Of the pretrained weights only the trunk is mixed in; the setting ``pretrained_mix`` mixes the head too.
     """
     folder, embedder = RunFolder(run), ls.Embedder.load(run)
     config, state = folder.config(), folder.load_state()
     assert state is not None
     weights = {name: state[0][f"embedder.{name}"] for name in embedder.state_dict()}
     for name, start in starting_trunk(config).named_parameters():
-        weights[f"trunk.{name}"].lerp_(start.detach(), start_share)
+        weights[f"trunk.{name}"].lerp_(start.detach(), pretrained_mix)
     embedder.load_state_dict(weights)
     embedder.crop = crop
-    found = ls.embed(embedder, packed, split(packed, config.validation, config.seed)[1])
-    trial = {name: getattr(config, name) for name in ("trunk", "crop", "train_crop", "least_area", "lr", "steps", "seed")}
+    found = ls.embed(embedder, packed, split_rows(packed, config.validation, config.seed)[1])
     recall = ls.recall_at_k(found.embeddings, found.labels, (1,))[1]
-    return {"trial": trial, "size": packed.size, "crop": crop, "start_share": start_share, "recall_at_1": recall}
+    plain = config.plain()
+    trial = {name: plain[name] for name in ("trunk", "crop", "train_crop", "augmentation", "lr", "steps", "seed")}
+    return {"trial": trial, "size": packed.size, "crop": crop, "pretrained_mix": pretrained_mix, "recall_at_1": recall}
 
 
 def finals(folder: Path) -> list[dict[str, Any]]:
     """What the runs of an experiment and the untrained trunk gave on the test classes, each beside the best of them."""
     from liftedstruct.evaluation import READINGS_FILE
-    from liftedstruct.report.run_results import read_runs
+    from liftedstruct.report import read_runs
 
     paths = [path.parent for path in sorted(folder.glob("*/scores.json"))]
     runs = read_runs([folder / "pool5.npz", *paths], progress=False)
@@ -350,11 +415,11 @@ def finals(folder: Path) -> list[dict[str, Any]]:
         told = {name: run.protocol.get(name) for name in ("trunk", "crop", "size", "fit", "weights")}
         if config is not None:
             told |= {"steps": config.steps, "batch_size": config.batch_size, "threads": config.threads, "seed": config.seed}
-            told |= {"settings": {name: getattr(config, name) for name in ("lr", "margin", "temperature", "start_share")}}
+            told["settings"] = {"lr": config.lr, **config.loss.options, "pretrained_mix": config.pretrained_mix}
             told["minutes"] = round(run.minutes, 1)
         lines.append(
             {
-                "loss": "untrained" if config is None else config.loss,
+                "loss": "untrained" if config is None else config.loss.name,
                 "numbers": run.size,
                 **told,
                 "measures": {name: [e.value, e.low, e.high] for name, e in run.scores.measures.items()},
@@ -371,12 +436,17 @@ def scores_of(one: Round, done: list[dict[str, Any]]) -> dict[str, list[dict[str
     for variation in ({}, *(each for each in one.variations if each)):
         settings = one.base | variation
         changed = {name: value for name, value in settings.items() if one.base.get(name) != value}
-        words = ", ".join(f"{name} {value}" for name, value in changed.items()) or "the base"
+        words = describe(changed) or "the base"
         trials = [t for t in done if (t["trunk"], t["settings"]) == (one.trunk, settings) and t["seed"] in one.seeds]
         trials = [t for t in trials if t["budget"] == one.budget._asdict()]
         if trials:
             found.setdefault(words, trials)
     return found
+
+
+def describe(settings: dict[str, Any]) -> str:
+    """Settings in a line; options are named without what they are options of, but for the head's scale."""
+    return ", ".join(f"{re.sub('^(augmentation|loss|sampler)[.]', '', name)} {value}" for name, value in settings.items())
 
 
 def table(done: list[dict[str, Any]]) -> str:
@@ -385,8 +455,7 @@ def table(done: list[dict[str, Any]]) -> str:
     for one in ROUNDS:
         found = scores_of(one, done)
         budget = f"{one.budget.steps} steps, crops of {one.budget.crop} out of {one.budget.size} px"
-        base = ", ".join(f"{name} {value}" for name, value in one.base.items())
-        base += "" if "the base" in found else " (not trained)"
+        base = describe(one.base) + ("" if "the base" in found else " (not trained)")
         lines += [f"{one.about}: {one.trunk}, {budget}", f"base: {base}"]
         for words, trials in found.items():
             before, after = (sum(t[when] for t in trials) / len(trials) for when in ("before", "after"))
@@ -394,7 +463,7 @@ def table(done: list[dict[str, Any]]) -> str:
             gain = f"{100 * (after - sum(level) / len(level)):+6.1f}" if level else ""
             each = " ".join(f"{100 * t['after']:.1f}" for t in trials) if len(trials) > 1 else ""
             minutes = sum(t["minutes"] for t in trials)
-            lines.append(f"  {words:<42} {100 * before:5.1f} {100 * after:5.1f} {gain:>6} {minutes:5.1f} min  {each}".rstrip())
+            lines.append(f"  {words:<46} {100 * before:5.1f} {100 * after:5.1f} {gain:>6} {minutes:5.1f} min  {each}".rstrip())
         lines.append("")
     lines += [
         "Recall@1 in percent on 50 classes held out of the training half, before and after the training on the other 50; then",
@@ -422,12 +491,12 @@ def draw(done: list[dict[str, Any]], path: Path) -> None:
             least = most - 18  # percent; one scale for all panels
             for place, trials in enumerate(found.values()):
                 for t in trials:
-                    value, colour = 100 * t["after"], COLORS[loss_of(t)]
+                    value, color = 100 * t["after"], COLORS[loss_of(t)]
                     at, marker = (
                         max(value, least),
                         "o" if value > least else "<",
                     )  # what lies outside has its number at the edge
-                    axes.plot([at], [place], marker, color=colour, markersize=5, clip_on=False)
+                    axes.plot([at], [place], marker, color=color, markersize=5, clip_on=False)
                     axes.text(at + 0.15, place, f"{value:.1f}", va="center", fontsize=7)
             if "the base" in found:
                 level = [100 * t["after"] for t in found["the base"]]

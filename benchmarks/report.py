@@ -29,7 +29,7 @@ from liftedstruct.data.products import product_images
 from liftedstruct.embeddings import Embeddings
 from liftedstruct.evaluation import evaluate_file, scores_file
 from liftedstruct.figures import evaluated_run
-from liftedstruct.report.page import write_report
+from liftedstruct.report import write_report
 from machine import processor, status_bytes
 from table import Table, flags, seconds
 

@@ -23,13 +23,12 @@ from liftedstruct.data import PackedImages, prepare
 from liftedstruct.data.products import product_images
 from liftedstruct.embedder import Embedder
 from liftedstruct.losses import lifted_struct_loss
-from liftedstruct.runtime.memory import keep_memory
-from liftedstruct.training import TrainConfig
+from liftedstruct.runtime.memory import kept_memory
+from liftedstruct.training import RunFolder, TrainConfig
 from liftedstruct.training.caching import batch_gradient
 from liftedstruct.training.inputs import Batch
 from liftedstruct.training.loop import Training
 from liftedstruct.training.optimizers import training_mode
-from liftedstruct.training.run_folder import RunFolder
 from liftedstruct.trunks import DEFAULT_TRUNK, Trunk, make_trunk
 from machine import processor, status_bytes
 from records import Beside
@@ -51,7 +50,7 @@ class TimedTraining(Training):
     def _take_step(self, batch: Batch) -> None:
         super()._take_step(batch)
         self.steps.append(time.perf_counter() - self.begin)  # with what the loop did since the last bare pass
-        self.optimizer.zero_grad()
+        self.learner.optimizer.zero_grad()
         trunk = self.embedder.trunk
         scaled, gradient = trunk.scale(batch.inputs), torch.ones(len(batch.inputs), trunk.width)
         begin = time.perf_counter()
@@ -62,13 +61,12 @@ class TimedTraining(Training):
 
 def measure_step(table: Table, m: int = 64) -> None:
     """A whole training step beside the bare pass."""
-    keep_memory()
-    with tempfile.TemporaryDirectory() as folder:
+    with kept_memory(), tempfile.TemporaryDirectory() as folder:
         image_set = product_images(64, 4, size=64)
         packed = prepare(image_set, Path(folder) / "data", size=256, progress=False)
         config = TrainConfig(
-            str(packed.folder), str(Path(folder) / "run"), batch_size=m, crop=CROP, steps=ROUNDS + 2,
-            batches="balanced", validate_every=0, checkpoint_minutes=60, log_every=5, clip=1.0,
+            str(packed.folder), str(Path(folder) / "run"), batch_size=m, crop=CROP, train_crop=CROP, steps=ROUNDS + 2,
+            freeze=0, pretrained_mix=0.0, validate_every=0, checkpoint_minutes=60, log_every=5, clip_norm=1.0,
         )  # fmt: skip
         training = timed(config, packed)
     ratios = [step / bare for step, bare in zip(training.steps[2:], training.bares[2:], strict=True)]  # two to warm up
@@ -81,7 +79,7 @@ def measure_step(table: Table, m: int = 64) -> None:
 
 
 def timed(config: TrainConfig, packed: PackedImages) -> TimedTraining:
-    embedder = Embedder(settled_trunk(config.trunk), config.dim, crop=config.crop)
+    embedder = Embedder(settled_trunk(config.trunk.name), config.dim, crop=config.crop)
     folder = RunFolder(config.out)
     with folder.locked():
         training = TimedTraining(config, folder, packed, embedder, False)
@@ -126,11 +124,11 @@ def example(m: int, crop: int) -> tuple[Embedder, Tensor, Tensor]:
 
 def peak_bytes(m: int, chunk: int) -> tuple[int, int]:
     """The resident size at its highest, and before the gradient."""
-    keep_memory()
-    embedder, pixels, labels = example(m, CROP)
-    before = status_bytes("VmRSS")
-    batch_gradient(embedder, pixels, lambda X: lifted_struct_loss(X, labels), chunk=chunk)
-    return status_bytes("VmHWM"), before
+    with kept_memory():
+        embedder, pixels, labels = example(m, CROP)
+        before = status_bytes("VmRSS")
+        batch_gradient(embedder, pixels, lambda X: lifted_struct_loss(X, labels), chunk=chunk)
+        return status_bytes("VmHWM"), before
 
 
 def difference(m: int, chunk: int) -> float:
@@ -159,7 +157,7 @@ def main() -> None:
     if "caching" in options.parts:
         measure_caching(table)
     if "embedding" in options.parts:
-        with tempfile.TemporaryDirectory() as folder:
+        with kept_memory(), tempfile.TemporaryDirectory() as folder:
             measure_embedding(DEFAULT_TRUNK, noise(Path(folder)), 4, table)
     table.finish(options)
 

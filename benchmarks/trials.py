@@ -15,35 +15,41 @@ from pathlib import Path
 from typing import Any
 
 import liftedstruct as ls
+from liftedstruct.cli.flags import config_values
 from liftedstruct.data.products import product_images
 from liftedstruct.embedder import Embedder
-from liftedstruct.training import load_config, starting_trunk
+from liftedstruct.training import PRESETS, load_config, merge_settings, starting_trunk
 
 PRODUCTS, SEED, PIXELS, CROP, STEPS, DIM = 1000, 101, 144, 128, 80, 64
-START: dict[str, Any] = {"pool": "average", "head": "orthogonal", "head_scale": 1.5, "temperature": 1.0, "freeze": 3}
+START: dict[str, Any] = {"pool": "avg", "normalize": False, "head": {"name": "orthogonal", "scale": 1.5}, "freeze": 3}
+LOSSES: dict[str, dict[str, Any]] = {
+    "lifted_struct": {"loss": {"name": "lifted_struct", "margin": 1.0, "temperature": 1.0}},
+    "contrastive": {"loss": {"name": "contrastive", "pairs": "rows"}, "sampler": "pairs"},
+    "triplet": {"loss": {"name": "triplet", "triplets": "rows"}, "sampler": "triplets"},
+}
 UNIT: dict[str, Any] = {"normalize": True}
 RAW: dict[str, Any] = {"normalize": False}
 TRIALS: dict[str, list[dict[str, Any]]] = {
     "lifted_struct": [
-        {"lr": 2e-4, "head_scale": 1.5},
-        {"lr": 5e-4, "head_scale": 1.5},
-        {"lr": 2e-4, "head_scale": 0.75},
-        {"lr": 1e-4, "head_scale": 0.75},
-        {"lr": 2e-4, "head_scale": 0.4},
+        {"lr": 2e-4, "head.scale": 1.5},
+        {"lr": 5e-4, "head.scale": 1.5},
+        {"lr": 2e-4, "head.scale": 0.75},
+        {"lr": 1e-4, "head.scale": 0.75},
+        {"lr": 2e-4, "head.scale": 0.4},
     ],
     "contrastive": [
-        {"lr": 2e-4, "margin": 1.0, **UNIT},
-        {"lr": 5e-4, "margin": 1.0, **UNIT},
-        {"lr": 2e-4, "margin": 0.5, **UNIT},
-        {"lr": 1e-4, "margin": 1.0, **UNIT},
-        {"lr": 2e-4, "margin": 12.0, **RAW},  # about the mean distance of two classes at the start
+        {"lr": 2e-4, "loss.margin": 1.0, **UNIT},
+        {"lr": 5e-4, "loss.margin": 1.0, **UNIT},
+        {"lr": 2e-4, "loss.margin": 0.5, **UNIT},
+        {"lr": 1e-4, "loss.margin": 1.0, **UNIT},
+        {"lr": 2e-4, "loss.margin": 12.0, **RAW},  # about the mean distance of two classes at the start
     ],
     "triplet": [
-        {"lr": 2e-4, "margin": 0.2, **UNIT},
-        {"lr": 5e-4, "margin": 0.2, **UNIT},
-        {"lr": 2e-4, "margin": 0.5, **UNIT},
-        {"lr": 1e-4, "margin": 0.5, **UNIT},
-        {"lr": 2e-4, "margin": 50.0, **RAW},  # about what the squares of these distances differ by
+        {"lr": 2e-4, "loss.margin": 0.2, **UNIT},
+        {"lr": 5e-4, "loss.margin": 0.2, **UNIT},
+        {"lr": 2e-4, "loss.margin": 0.5, **UNIT},
+        {"lr": 1e-4, "loss.margin": 0.5, **UNIT},
+        {"lr": 2e-4, "loss.margin": 50.0, **RAW},  # about what the squares of these distances differ by
     ],
 }
 MEASURES = {"Recall@1": "Recall@1", "NMI, affinity": "NMI", "F1, affinity": "F1"}
@@ -72,10 +78,11 @@ def measure(packed: ls.PackedImages, loss: str, settings: dict[str, Any], folder
     """Train with these settings and measure on the other products."""
     common: dict[str, Any] = {"data": packed.folder, "out": folder, "dim": DIM, "crop": CROP, "steps": STEPS}
     if loss == "untrained":
-        embedder = Embedder(starting_trunk(load_config(preset="quick", **common | START)), 0, crop=CROP)
+        embedder = Embedder(starting_trunk(load_config(**common)), 0, crop=CROP)
     else:
         shutil.rmtree(folder, ignore_errors=True)
-        embedder = ls.train(load_config(preset="quick", loss=loss, **common | START | RAW | settings)).embedder()
+        config = merge_settings(PRESETS["quick"], START, LOSSES[loss], common, config_values(settings))
+        embedder = ls.train(config).embedder()
     found = ls.embed(embedder, packed, packed.test)
     scores = ls.evaluate(found.embeddings, found.labels)
     return {short: scores.measures[measure].value for measure, short in MEASURES.items()}

@@ -15,7 +15,7 @@ import pytest
 from liftedstruct.embeddings import embed
 from liftedstruct.evaluation import Scores, evaluate_file, scores_file
 from liftedstruct.retrieval import recall_at_k
-from liftedstruct.training import load_config, starting_trunk
+from liftedstruct.training import starting_trunk
 from report.runs import embeddings, save_evaluated, squares, write_run
 from training.sets import products, run
 
@@ -327,9 +327,11 @@ def test_the_search_for_the_recipe_is_as_kept(
     benchmark: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, results = benchmark("recipe"), BENCHMARKS / "results" / "recipe.jsonl"
-    trials = [json.loads(line) for line in results.read_text().splitlines()]
-    for trial in trials:  # each is a run that can be made again
-        load_config(data="set", out="run", trunk=trial["trunk"], **trial["settings"])
+    trials = recipe.read_trials(results)
+    assert sum(recipe.is_removed(trial["settings"]) for trial in trials) == 2
+    for trial in trials:  # each is a run that can be made again, but for settings that were removed
+        if not recipe.is_removed(trial["settings"]):
+            recipe.configure(trial["settings"], data="set", out="run", trunk=trial["trunk"])
         assert 0 < trial["before"] < 1
         assert 0 < trial["after"] < 1
         if "curve" in trial:
@@ -343,7 +345,12 @@ def test_the_search_for_the_recipe_is_as_kept(
     monkeypatch.setattr("sys.argv", ["recipe", "--out", str(tmp_path), "--results", str(tmp_path / "recipe.jsonl")])
     (tmp_path / "recipe.jsonl").write_bytes(results.read_bytes())
     recipe.main()
-    assert (tmp_path / "recipe.txt").read_bytes() == results.with_suffix(".txt").read_bytes()
+    now, kept = (
+        re.findall(r" \d+\.\d +\d+\.\d +(?:[+-]\d+\.\d +)?\d+\.\d min.*", path.read_text())
+        for path in (tmp_path / "recipe.txt", results.with_suffix(".txt"))
+    )
+    assert now == kept  # settings have other names there
+    assert len(kept) >= len(trials) - 4  # two seeds are on one line
 
 
 def test_a_trial_of_the_search_is_trained_once(
@@ -382,6 +389,7 @@ def test_a_trial_of_the_search_is_trained_once(
     assert b"</svg>" in curves.read_bytes()
 
 
+@pytest.mark.slow
 def test_final_scores_are_kept_with_their_readings(
     benchmark: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,15 +417,16 @@ def test_final_scores_are_kept_with_their_readings(
     assert str(tmp_path) not in (tmp_path / "recipe-finals.jsonl").read_text()
 
 
-def test_a_look_at_the_weights_of_a_trial(benchmark: Callable[[str], Any], tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_weights_of_a_trial_are_measured_again(benchmark: Callable[[str], Any], tmp_path: Path) -> None:
     recipe, packed = benchmark("recipe"), products(tmp_path / "packed")
     trial = run(packed, tmp_path / "run", validate_every=12, lr=1e-2)
     last = [line["recall_at_1"] for line in trial.log() if "recall_at_1" in line][-1]
-    assert recipe.look(trial.folder, packed, 28, 0.0)["recall_at_1"] == last
+    assert recipe.remeasure(trial.folder, packed, 28, 0.0)["recall_at_1"] == last
     embedder = run(packed, tmp_path / "last", validate_every=0, lr=1e-2).embedder()
     embedder.trunk.load_state_dict(starting_trunk(trial.config).state_dict())
     embedder.crop = 20
     found = embed(embedder, packed, packed.validation)
-    line = recipe.look(trial.folder, packed, 20, 1.0)
+    line = recipe.remeasure(trial.folder, packed, 20, 1.0)
     assert line["recall_at_1"] == recall_at_k(found.embeddings, found.labels, (1,))[1]
-    assert (line["trial"]["crop"], line["crop"], line["size"], line["start_share"]) == (28, 20, 32, 1.0)
+    assert (line["trial"]["crop"], line["crop"], line["size"], line["pretrained_mix"]) == (28, 20, 32, 1.0)

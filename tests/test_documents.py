@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.util
-import inspect
 import io
 import json
 import re
@@ -12,15 +11,18 @@ import warnings
 from itertools import chain, islice, repeat
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 import yaml
 from PIL import Image
 
-from liftedstruct.cli import COMMANDS, Command, main
-from liftedstruct.training.presets import FOR_LOSS, FOR_TRUNK, PRESETS
+from liftedstruct.cli import COMMANDS, main
+from liftedstruct.recipes.plan import BASELINES
+from liftedstruct.training import PRESETS, load_config
+from liftedstruct.training.runs import TRAIN_DIM
+from liftedstruct.trunks import make_trunk
 from recipes.sets import tiny_cub
 
 ROOT = Path(__file__).parent.parent
@@ -48,7 +50,14 @@ TINY = {"CUB_200_2011.tgz": "photos/"}
 FEW = {
     "train": "--trunk small --weights random --batch-size 8 --steps 2 --crop 32 --freeze 0 --threads 1",
     "fit": "--trunk small --size 48 --crop 32 --steps 2",
-    "reproduce": "--trunk small --weights random --crop 32 --steps 2 --anyway",
+    "reproduce": "--trunk small --weights random --crop 32 --steps 2 --force",
+}
+
+
+# Settings that say where and how a run is made, and not what it learns.
+OF_THE_RUN = {
+    *("data", "out", "weights", "cache_chunk", "precision", "validation", "validate_every", "checkpoint_minutes", "log_every"),
+    *("seed", "device", "threads"),
 }
 
 
@@ -92,8 +101,17 @@ def run_command(line: str, long: bool) -> None:
         assert program == "pip", line
 
 
-def flags_of(command: Command) -> set[str]:
-    return {f"--{name.replace('_', '-')}" for name in inspect.signature(command.function).parameters}
+FLAG = r"(?<![\w-])(--[a-z][a-z-]+(?:\.[a-z][a-z0-9-]*)?)"
+
+
+@pytest.fixture(scope="module")
+def flags() -> set[str]:
+    """All flags that ``--help`` names."""
+    printed = io.StringIO()
+    for arguments in (["--help"], *([command, "--help"] for command in COMMANDS)):
+        with contextlib.redirect_stdout(printed), pytest.raises(SystemExit, match="0"):
+            main(arguments)
+    return set(re.findall(FLAG, printed.getvalue()))
 
 
 def load(path: Path) -> ModuleType:
@@ -122,6 +140,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> Tour:
     return Tour(folder, run(README, folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_code_and_commands_run_in_order(name: str, tour: Tour) -> None:
     page = DOCUMENTS[name]
@@ -131,6 +150,7 @@ def test_code_and_commands_run_in_order(name: str, tour: Tour) -> None:
         assert block.text in printed
 
 
+@pytest.mark.slow
 def test_the_tour_is_that_of_the_readme(tour: Tour) -> None:
     assert "effective rank" in tour.printed
     assert (tour.folder / "report.html").is_file()
@@ -144,32 +164,59 @@ def test_commands_of_the_readme_are_the_commands() -> None:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_commands_and_flags_exist(name: str) -> None:
+def test_commands_and_flags_exist(name: str, flags: set[str]) -> None:
     document = DOCUMENTS[name]
     assert set(re.findall(r"`liftedstruct (\w+)", document)) <= set(COMMANDS)
-    flags = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", document)) - {"--constraint", "--help"}
-    assert flags <= {flag for command in COMMANDS.values() for flag in flags_of(command)}
+    assert set(re.findall(FLAG, document)) - {"--constraint", "--loss.power"} <= flags  # the second is a plugin's
+
+
+def flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with their options beside them, as the tables have them: ``loss``, ``loss.margin``, ..."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        options = {"name": value} if not isinstance(value, dict) else value
+        found |= {name if option == "name" else f"{name}.{option}": each for option, each in options.items()}
+    return found
+
+
+def table_of(section: str) -> dict[str, Any]:
+    """What the table of a section of the page on the protocol says."""
+    text = PAGES["protocol.md"].split(f"## {section}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `([\w.]+)` \| `(.*?)` \| (.+) \|$", text, flags=re.MULTILINE)
+    return {setting: yaml.safe_load(value) for setting, value, _ in rows}
+
+
+def test_the_page_on_the_protocol_has_the_default_recipe() -> None:
+    config = load_config(data="data", out="run")
+    whole = {name: value for name, value in config.plain().items() if name not in OF_THE_RUN}
+    trunk = make_trunk(config.trunk.name, pretrained=False)
+    suggested = {**trunk.suggested, "train_dim": TRAIN_DIM}
+    whole |= {name: suggested[name] for name, value in whole.items() if value is None}
+    shown = table_of("The default recipe")
+    assert shown == {name: value for name, value in flat(whole).items() if name in shown or "." not in name}
+    assert {"loss.margin", "loss.temperature", "sampler.samples_per_class", "augmentation.min_crop_scale"} <= shown.keys()
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_page_on_the_protocol_has_the_presets(preset: str) -> None:
-    section = PAGES["protocol.md"].split(f"## The preset `{preset}`\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \| (.+) \|$", section, flags=re.MULTILINE)
-    assert {setting: yaml.safe_load(value) for setting, value, _ in rows} == PRESETS[preset]
+    assert table_of(f"The preset `{preset}`") == flat(PRESETS[preset])
 
 
-def test_the_page_on_the_protocol_has_what_presets_change_for_other_losses() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(\w+)` \| `(.*?)` \|$", PAGES["protocol.md"], flags=re.MULTILINE)
-    shown: dict[str, dict[str, dict[str, object]]] = {}
+def test_the_page_on_the_protocol_has_the_settings_of_other_losses() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `([\w.]+)` \| `(.*?)` \|$", PAGES["protocol.md"], flags=re.MULTILINE)
+    shown: dict[str, dict[str, dict[str, Any]]] = {}
     for preset, loss, setting, value in rows:
-        shown.setdefault(preset, {}).setdefault(loss, {})[setting] = yaml.safe_load(value)
-    assert shown == {preset: losses for preset, losses in FOR_LOSS.items() if preset != "paper"}  # that has its own text
+        shown.setdefault(preset, {}).setdefault(loss, {"loss": loss})[setting] = yaml.safe_load(value)
+    assert shown == {
+        preset or "default": {loss: flat(settings) for loss, settings in losses.items()} for preset, losses in BASELINES.items()
+    }
 
 
-def test_the_page_on_the_protocol_has_what_the_best_preset_changes_for_googlenet() -> None:
+def test_the_page_on_the_protocol_has_what_the_recipe_changes_for_googlenet() -> None:
     [sentence] = re.findall(r"^With `--trunk googlenet` it has (.*)$", PAGES["protocol.md"], flags=re.MULTILINE)
     said = {name: float(value) for name, value in re.findall(r"`(\w+) ([\d.]+)`", sentence)}
-    assert said == FOR_TRUNK["best"]["googlenet"]
+    own, other = (make_trunk(name, pretrained=False).suggested for name in ("efficientnet_lite0", "googlenet"))
+    assert said == {name: value for name, value in other.items() if own[name] != value}
 
 
 def test_the_page_on_the_recipe_has_the_numbers_of_the_search() -> None:
@@ -241,6 +288,7 @@ def test_contact_sheet(tmp_path: Path) -> None:
         assert sheet.size == (32, 12 * 16)
 
 
+@pytest.mark.slow
 def test_own_loop() -> None:
     before, after = load(ROOT / "examples" / "own_loop.py").main()
     assert f"{before:.0%}".replace("%", " %") in PAGES["own-loop.md"]
@@ -248,6 +296,7 @@ def test_own_loop() -> None:
     assert before < 0.1 < 0.99 < after
 
 
+@pytest.mark.slow
 def test_lightning_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("lightning"):
         warnings.simplefilter("ignore")  # Lightning's own
@@ -289,5 +338,5 @@ def test_lightning_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     module.on_save_checkpoint(checkpoint)
     again, _, _ = example.make_data()
     again.on_load_checkpoint(checkpoint)
-    left = [rows.tolist() for rows in again.batches]
-    assert left == [module.batches.batch(t).tolist() for t in (121, 122)]
+    left = [rows.tolist() for rows in again.sampler]
+    assert left == [module.sampler.batch(t).tolist() for t in (121, 122)]

@@ -13,7 +13,7 @@ from liftedstruct.data import PackedImages, prepare, read_images
 from liftedstruct.embedder import Embedder, Seen, open_embedder
 from liftedstruct.embeddings import SHA, Embeddings
 from liftedstruct.evaluation import evaluate_file, scores_file
-from liftedstruct.training import TrainConfig
+from liftedstruct.training import load_config
 from liftedstruct.training.run_folder import RunFolder
 
 NASTY = (
@@ -80,7 +80,7 @@ def embeddings(packed: PackedImages, spread: float = 1.0, dim: int = 8, seed: in
 
 def write_run(folder: Path, packed: PackedImages, found: Embeddings | None = None, **settings: Any) -> Path:
     """The folder of a run, evaluated; without embeddings if none are given."""
-    config = TrainConfig(data=str(packed.folder), out=str(folder), trunk="small", **{"steps": 20, "batch_size": 12} | settings)
+    config = load_config(data=packed.folder, out=folder, trunk="small", **{"steps": 20, "batch_size": 12} | settings)
     folder.mkdir()
     run = RunFolder(folder)
     record = {"checksum": packed.checksum, "images": len(packed.train), "torch": "2.0", "processor": "none"}

@@ -68,7 +68,7 @@ def test_refuses_where_it_could_not_be_exact() -> None:
         check_exact(network.train())
     check_exact(network.eval())
     without = nn.BatchNorm1d(4, track_running_stats=False).eval()
-    with pytest.raises(ValueError, match=r"the network uses those of the batch\. Pass batch_norm frozen, or cache_chunk 0"):
+    with pytest.raises(ValueError, match=r"the network uses those of the batch\. Pass freeze_batch_norm true"):
         check_exact(without)
     with pytest.raises(ValueError, match="must have batch norms with frozen statistics"):
         check_exact(nn.InstanceNorm2d(4, track_running_stats=True))  # it would count every image twice

@@ -75,9 +75,7 @@ def test_a_network_that_pools_itself() -> None:
     trunk = AdaptedTrunk("timm:some", nn.Sequential(nn.Conv2d(3, 6, 4), nn.Flatten()), **about)  # type: ignore[arg-type]
     assert trunk.set_pool("own") is trunk
     for pool in ("max", "avg", "mean"):
-        with pytest.raises(
-            ValueError, match=rf"pool must be left out, timm:some pools its features itself, got '{pool}'"
-        ):
+        with pytest.raises(ValueError, match=rf"pool must be left out, timm:some pools its features itself, got '{pool}'"):
             trunk.set_pool(pool)
     assert trunk.pool == "own"
 

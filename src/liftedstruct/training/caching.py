@@ -29,7 +29,7 @@ def check_exact(network: nn.Module) -> None:
         if (running and module.training) or (isinstance(module, _BatchNorm) and module.running_mean is None):
             raise ValueError(
                 f"gradient caching must have batch norms with frozen statistics to be exact, {name or 'the network'} uses "
-                "those of the batch. Pass batch_norm frozen, or cache_chunk 0."
+                "those of the batch. Pass freeze_batch_norm true, or cache_chunk 0."
             )
 
 
