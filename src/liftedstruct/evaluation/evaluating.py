@@ -24,11 +24,6 @@ Ids = Sequence[int] | Sequence[str] | NDArray[np.generic]
 
 CLUSTERINGS = {"affinity": ("affinity",), "both": ("affinity", "kmeans"), "kmeans": ("kmeans",), "none": ()}
 SAMPLES = 1000  # bootstrap draws
-# Lines of the protocol that evaluate writes itself.
-OWN = {
-    *("images", "classes", "distance", "alone in their class"),
-    *("clusters, affinity", "clusters, kmeans", "intervals", "evaluation seed"),
-}
 
 
 def evaluate(
@@ -62,7 +57,8 @@ def evaluate(
         seed: of the bootstrap and of k-means.
         progress: print progress to stderr.
         ids: (n,), what tells the images apart, such as their paths: two scores with ids are compared for the same images only.
-        protocol: what else to print and save beside the scores: trunk, weights, size, crop, ...
+        protocol: what else to print and save beside the scores: trunk, weights, size, crop, ...; lines that this function
+            writes itself, such as "images" and "distance", replace those of the same name.
 
     >>> import numpy as np
     >>> x = np.array([[0.0], [0.1], [1.0], [1.1], [1.2], [2.0], [2.1], [1.3]])
@@ -99,8 +95,6 @@ def evaluate(
     check_count("samples", samples), check_count("seed", seed, 0)
     if ids is not None and np.shape(ids) != (n,):
         raise ValueError(f"ids must have shape (n,), one for each of the {n:,} images, got {np.shape(ids)}. Pass as many.")
-    for name in OWN.intersection(protocol or {}):
-        raise ValueError(f"protocol must leave {name!r} to evaluate, which says it itself. Give it another name.")
     own = {"images": f"{n:,}", "classes": f"{n_classes:,}", "distance": "Euclidean"}
 
     ranks = first_ranks(X, y, progress)

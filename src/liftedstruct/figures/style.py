@@ -77,8 +77,7 @@ RC_PARAMS: dict[str, Any] = {
 @contextmanager
 def styled() -> Iterator[None]:
     """Context, or decorator of a function, in which a figure is drawn; the user's own settings return afterwards."""
-    settings: dict[Any, Any] = {**mpl.rcParamsDefault, **RC_PARAMS}
-    with mpl.rc_context(settings):
+    with mpl.rc_context({**mpl.rcParamsDefault, **RC_PARAMS}):
         yield
 
 
