@@ -76,7 +76,7 @@ def runs(packed: PackedImages, tmp_path_factory: pytest.TempPathFactory) -> list
     pool5 = folder / "pool5.npz"
     save_evaluated(embeddings(packed, spread=9.0, seed=1), pool5)
     good = write_run(folder / "good", packed, embeddings(packed, spread=3.0))
-    return [pool5, good, write_run(folder / "bad", packed, embeddings(packed, spread=6.0), loss="contrastive", batches="pairs")]
+    return [pool5, good, write_run(folder / "bad", packed, embeddings(packed, spread=6.0), loss="contrastive", sampler="pairs")]
 
 
 @pytest.fixture(scope="module")
@@ -362,11 +362,11 @@ def test_every_figure_of_the_page_is_one_of_the_registry(page: Parsed) -> None:
 
 
 def test_what_was_set_is_said(packed: PackedImages, tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", packed, embeddings(packed), temperature=0.05, seed=3)
+    folder = write_run(tmp_path / "run", packed, embeddings(packed), loss={"temperature": 0.05}, seed=3)
     lines = dict(words.protocol(read_runs([folder], progress=False)))
     (settings,) = lines["Settings"]
-    for text in ("loss=lifted_struct", "temperature=0.05", "steps=20", "batch_size=12", "seed=3"):
-        assert text in settings.split(", ")
+    for text in ("lifted_struct", "'temperature': 0.05", "steps=20", "batch_size=12", "seed=3"):
+        assert text in settings
     assert (lines["Dim"], lines["Loss"], lines["Images"], lines["Fit"]) == (["8"], ["lifted_struct"], ["40"], ["resize"])
 
 

@@ -47,7 +47,7 @@ def test_every_run_has_a_name_of_its_own(packed: PackedImages, tmp_path: Path) -
     runs = [
         write_run(tmp_path / "a", packed, small),
         write_run(tmp_path / "b", packed, large),
-        write_run(tmp_path / "c", packed, large, loss="triplet", batches="triplets", negative="semi-hard"),
+        write_run(tmp_path / "c", packed, large, loss={"name": "triplet", "triplets": "semi-hard"}),
     ]
     assert [run.name for run in read_runs(runs)] == ["lifted_struct, 4-d", "lifted_struct, 8-d", "triplet, semi-hard"]
     assert [run.name for run in read_runs([*runs[:2], write_run(tmp_path / "d", packed, large, seed=1)])] == [
