@@ -39,4 +39,4 @@ def make_embedder(dim: int = 16, **options: Any) -> Embedder:
 
 
 def pixels_of(packed: PackedImages, rows: Any) -> torch.Tensor:
-    return torch.from_numpy(packed.centre_crops(rows, 32))
+    return torch.from_numpy(packed.center_crops(rows, 32))

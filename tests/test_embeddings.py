@@ -40,9 +40,9 @@ def test_batch_norm_is_folded_without_a_trace(packed: PackedImages) -> None:
     torch.manual_seed(0)
     embedder = Embedder(make_trunk("efficientnet_lite0", pretrained=False), 8, crop=40)
     with torch.no_grad():
-        embedder.train()(torch.from_numpy(packed.centre_crops(range(16), 40)))  # statistics that are not 0 and 1
+        embedder.train()(torch.from_numpy(packed.center_crops(range(16), 40)))  # statistics that are not 0 and 1
         embedder.eval()
-        expected = embedder(torch.from_numpy(packed.centre_crops(range(N), 40))).numpy()
+        expected = embedder(torch.from_numpy(packed.center_crops(range(N), 40))).numpy()
     result = embed(embedder, packed)
     np.testing.assert_allclose(result.embeddings, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
     assert sum(isinstance(module, nn.BatchNorm2d) for module in embedder.modules()) == 49
@@ -62,7 +62,7 @@ def test_part_and_protocol(packed: PackedImages, part: str) -> None:
         "trunk": "small",
         "form": "",
         "weights": "random weights",
-        "pool": "average",
+        "pool": "avg",
         "dim": 16,
         "normalized": False,
         "data": "noise",
