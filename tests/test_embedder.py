@@ -114,7 +114,7 @@ def test_the_pool_is_kept(pool: str, tmp_path: Path, packed: PackedImages) -> No
     assert result.protocol["pool"] == pool
     np.testing.assert_allclose(result.embeddings, pooled.detach().numpy(), rtol=1e-4, atol=1e-5)
     rewrite(file, pool="mean")
-    with pytest.raises(ValueError, match=r"pool must be one of average, both, max, got 'mean'"):
+    with pytest.raises(ValueError, match=r"pool must be one of avg, avg\+max, max, got 'mean'"):
         Embedder.load(file)
 
 

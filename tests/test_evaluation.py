@@ -289,6 +289,11 @@ NAN = np.zeros((4, 2))
 NAN[2, 1] = np.nan
 
 
+def test_lines_of_the_protocol_that_are_measured_replace_those_that_are_given() -> None:
+    scores = evaluate(np.eye(4), [0, 0, 1, 1], clustering=None, protocol={"images": "5", "distance": "cosine"})
+    assert (scores.protocol["images"], scores.protocol["distance"]) == ("4", "Euclidean")
+
+
 @pytest.mark.parametrize(
     ("X", "y", "settings", "text"),
     [
@@ -322,7 +327,6 @@ NAN[2, 1] = np.nan
         ),
         (np.eye(4), [0, 0, 1, 1], {"samples": 0}, r"samples must be a whole number >= 1"),
         (np.eye(4), [0, 0, 1, 1], {"seed": -1}, r"seed must be a whole number >= 0"),
-        (np.eye(4), [0, 0, 1, 1], {"protocol": {"images": "4"}}, r"protocol must leave 'images' to evaluate"),
     ],
 )
 def test_bad_input(X: Floats, y: list[int], settings: dict[str, Any], text: str) -> None:

@@ -169,8 +169,7 @@ class Embedder(nn.Module):
             meta |= {name: getattr(self.trained_on, name) for name in ("step", "checksum", "class_names")}
             for name in HASHES:
                 tensors[HASHES[name]] = torch.from_numpy(getattr(self.trained_on, name).view(np.int64))
-        content: bytes = save(tensors, {"liftedstruct": json.dumps(meta)})  # one entry, since the order of several is random
-        return content
+        return save(tensors, {"liftedstruct": json.dumps(meta)})  # one entry, since the order of several is random
 
     @classmethod
     def load(cls, path: str | Path) -> "Embedder":

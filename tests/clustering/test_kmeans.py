@@ -105,7 +105,7 @@ NAN[3, 1] = np.nan
         (
             np.eye(3),
             {"n_clusters": 4},
-            r"n_clusters must be at most the number of embeddings, 3 here, got 4\. Pass 3 or fewer\.",
+            r"n_clusters must be at most the number of distinct embeddings, 3 here, got 4\. Pass 3 or fewer\.",
         ),
         (np.eye(3), {"n_clusters": 0}, r"n_clusters must be a whole number >= 1, got 0"),
         (np.eye(3), {"n_clusters": 1.0}, r"n_clusters must be a whole number >= 1, got 1\.0"),

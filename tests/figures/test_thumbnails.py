@@ -64,11 +64,11 @@ def test_bad_input() -> None:
         thumbnails_of(IMAGES.astype(float))
     with pytest.raises(ValueError, match=r"got uint8 \(6, 32, 16, 3\)"):
         thumbnails_of(IMAGES[:, :, :16])
-    with pytest.raises(ValueError, match=r"rows must be 0 to 5, got 2 to 6"):
+    with pytest.raises(ValueError, match=r"rows must be .* 0 to 5, got .* from 2 to 6"):
         thumbnails_of(IMAGES, rows=[2, 6])
-    with pytest.raises(ValueError, match=r"rows must be 0 to 1, got -1 to 0"):
+    with pytest.raises(ValueError, match=r"rows must be .* 0 to 1, got .* from -1 to 0"):
         thumbnails_of(IMAGES, rows=[3, 4])(np.array([-1, 0]), 8)
-    with pytest.raises(ValueError, match=r"rows must be a list of integers, got float64 of shape \(1,\)"):
+    with pytest.raises(ValueError, match=r"rows must be a list of rows 0 to \d+, got float64 of shape \(1,\)"):
         thumbnails_of(IMAGES)(np.array([0.0]), 8)
     with pytest.raises(ValueError, match=r"side must be a whole number >= 1, got 0"):
         thumbnails_of(IMAGES)(np.array([0]), 0)

@@ -49,7 +49,7 @@ class Squares:
             nearest_neighbors(X, min(5, self.n - 1)) if self.n > 1 else (np.empty((1, 0)), np.empty((1, 0), int))
         )
         ranks = np.asarray(first_ranks(X, self.labels)) if self.n > 1 else np.zeros(1, int)
-        return View(f"run {number}", X[:, :2], neighbors, distances, ranks)
+        return View(f"run {number}", X[:, :2], distances, neighbors, ranks)
 
     def colors(self, rows: Indices) -> NDArray[np.uint8]:
         """(q, 3): 7 x 7 x 7 colors, 36 apart."""

@@ -43,16 +43,6 @@ class AffinityPropagation:
         """How many clusters there are."""
         return len(self.exemplars)
 
-    def __str__(self) -> str:
-        form = "all pairs" if self.neighbors is None else f"{self.neighbors} nearest neighbors"
-        requested = "" if self.requested is None else f" ({self.requested:,} requested, {len(self.history)} steps)"
-        state = "" if self.converged else ", not converged"
-        return (
-            f"{self.n_clusters:,} clusters{requested} of {len(self.labels):,} points by affinity propagation on {form}: "
-            f"preference {self.preference:.6g}, "
-            f"net similarity {self.net_similarity:.6g}, {self.n_iterations:,} iterations{state}"
-        )
-
 
 def affinity_propagation(
     embeddings: EmbeddingsLike,
@@ -62,7 +52,6 @@ def affinity_propagation(
     damping: float = 0.9,
     max_iter: int = 1000,
     convergence_iter: int | None = None,
-    tolerance: float = 0.01,
     max_bytes: int | None = None,
     progress: bool = False,
 ) -> AffinityPropagation:
@@ -70,7 +59,7 @@ def affinity_propagation(
 
     With ``n_clusters=K`` the preference is searched by bisection (on the logarithm of its size, the next guess interpolated),
     each step starting from the messages of the one before. It ends at K exactly; or, where the number jumps over K, at the
-    nearest that was met, with a warning if that is off by more than ``tolerance``. K is reached by the preference alone,
+    nearest that was met, with a warning if that is off by more than 1 %. K is reached by the preference alone,
     nothing is merged or split. The result is run once more from zero messages at the final preference; the one of larger net
     similarity is returned, unless it is further from K.
 
@@ -88,7 +77,6 @@ def affinity_propagation(
         max_iter: of each step.
         convergence_iter: iterations without a change of the exemplars after which the messages count as converged; by default
             five times the span of the damping, 5 / (1 - damping), which is 50 at 0.9.
-        tolerance: relative error of K that is accepted without a warning.
         max_bytes: memory that the form with all pairs may take (8 n² bytes); half of what is available by default.
         progress: print on stderr how far the search is.
 
@@ -100,7 +88,7 @@ def affinity_propagation(
     X = given - given.mean(dim=0)
     check_finite(given, X.square().sum().item())
     n, K = len(X), n_clusters
-    _check(n, K, preference, neighbors, damping, tolerance)
+    _check(n, K, preference, neighbors, damping)
     check_count("max_iter", max_iter)
     if convergence_iter is None:
         convergence_iter = math.ceil(5 / (1 - damping) - 1e-9)
@@ -116,7 +104,7 @@ def affinity_propagation(
     search = PreferenceSearch(similarities, damping, max_iter, convergence_iter, progress, unit)
     with limit_threads(ITERATIONS * len(similarities.values), numba.get_num_threads, numba.set_num_threads):
         if K is not None:
-            found = search.find(K, guess_preference(X, K), largest, tolerance, k)
+            found = search.find(K, guess_preference(X, K), largest, k)
             preference = found.preference / unit
         else:
             preference = median_similarity(X) / unit if preference is None else float(preference)
@@ -150,7 +138,7 @@ def _form(n: int, K: int | None, neighbors: int | None, max_bytes: int | None) -
     return None if k is not None and k >= n - 1 else k
 
 
-def _check(n: int, K: int | None, preference: float | None, k: int | None, damping: float, tolerance: float) -> None:
+def _check(n: int, K: int | None, preference: float | None, k: int | None, damping: float) -> None:
     if K is not None and preference is not None:
         raise ValueError("one of n_clusters and preference must be given, got both. The preference follows from n_clusters.")
     if K is not None and check_count("n_clusters", K) > n:
@@ -163,5 +151,3 @@ def _check(n: int, K: int | None, preference: float | None, k: int | None, dampi
         check_count("neighbors", k)
     if not 0.5 <= as_number(damping) < 1:
         raise ValueError(f"damping must be at least 0.5 and less than 1, got {damping}. Frey and Dueck use 0.5 to 0.9.")
-    if not as_number(tolerance) >= 0:
-        raise ValueError(f"tolerance must be a number >= 0, got {tolerance}. 0.01 accepts 99 to 101 for 100.")

@@ -47,8 +47,7 @@ def refine_exemplars(similarities: Similarities, is_exemplar: NDArray[np.bool_],
 
 
 def _choose(similarities: Similarities, exemplars: Indices, preference: float) -> Clustering:
-    nearest, _, value, _ = _nearest(similarities, exemplars)
-    chosen = nearest.copy()
+    chosen, _, value, _ = _nearest(similarities, exemplars)
     chosen[exemplars] = exemplars
     others = np.ones(similarities.n, bool)
     others[exemplars] = False

@@ -53,30 +53,21 @@ def kmeans(embeddings: EmbeddingsLike, n_clusters: int, seed: int = 0, n_init: i
     X = as_embeddings(embeddings).detach().cpu()
     K = check_count("n_clusters", n_clusters)
     check_count("seed", seed, 0), check_count("n_init", n_init), check_count("max_iter", max_iter)
-    if len(X) < K:
-        raise ValueError(
-            f"n_clusters must be at most the number of embeddings, {len(X)} here, got {K}. Pass {len(X)} or fewer."
-        )
     points: NDArray[np.float64] = X.double().numpy()  #                                               (n, d)
     middle = points.mean(axis=0)
     points = points - middle
     check_finite(X, float(np.square(points).sum()))
     rounded = np.ascontiguousarray(points * unit_scale(np.abs(points).max()), dtype=np.float32)
-    _check_distinct(rounded, K)
-    labels = _by_faiss(rounded, K, seed, n_init, max_iter)
-    _fill_empty(rounded, labels, K)
-    centers = _means(points, labels, K)
-    return KMeans(labels, centers + middle, inertia=float(_squares(points, labels, centers).sum()))
-
-
-def _check_distinct(points: NDArray[np.float32], K: int) -> None:
-    if len(np.unique(points[:, 0])) >= K:  # quick, and enough for most
-        return
-    distinct = len(np.unique(points, axis=0))
+    distinct = len(np.unique(rounded, axis=0))
     if distinct < K:
         raise ValueError(
             f"n_clusters must be at most the number of distinct embeddings, {distinct} here, got {K}. Pass {distinct} or fewer."
         )
+    labels = _by_faiss(rounded, K, seed, n_init, max_iter)
+    _fill_empty(rounded, labels, K)
+    centers = _means(points, labels, K)
+    squares = np.square(points - centers[labels]).sum(axis=1)  #                                      (n,)
+    return KMeans(labels, centers + middle, inertia=float(squares.sum()))
 
 
 def _by_faiss(points: NDArray[np.float32], K: int, seed: int, n_init: int, max_iter: int) -> NDArray[np.int64]:
@@ -105,7 +96,7 @@ def _fill_empty(points: NDArray[np.float32], labels: NDArray[np.int64], K: int) 
     if not len(empty):
         return
     X = points.astype(np.float64)
-    squares = _squares(X, labels, _means(X, labels, K))
+    squares = np.square(X - _means(X, labels, K)[labels]).sum(axis=1)  # ‖x_i - c_k‖²               (n,)
     for k in empty:
         i = squares.argmax()
         left = labels[i]
@@ -124,9 +115,3 @@ def _means(points: NDArray[np.float64], labels: NDArray[np.int64], K: int) -> ND
     members = csr_array((np.ones(n), (labels, np.arange(n))), shape=(K, n))
     means: NDArray[np.float64] = (members @ points) / np.maximum(np.bincount(labels, minlength=K), 1)[:, None]
     return means
-
-
-def _squares(points: NDArray[np.float64], labels: NDArray[np.int64], centers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """‖x_i - c_k‖² with k the cluster of i.                                                                      (n,)"""
-    squares: NDArray[np.float64] = np.square(points - centers[labels]).sum(axis=1)
-    return squares

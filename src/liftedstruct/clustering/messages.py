@@ -104,8 +104,7 @@ class Messages:
         self.c = float(c_new)
         self.u[:n] = self.r_own + total
         self.a_own = keep * self.a_own + take * total
-        exemplars: NDArray[np.bool_] = self.a_own + self.r_own > 0
-        return exemplars
+        return self.a_own + self.r_own > 0
 
     def change_preferences(self, preferences: Floats) -> None:
         """Go on from the present messages with other preferences: r_kk is moved as its next values will be."""

@@ -21,6 +21,7 @@ HURRY = 0.3  # of the iterations without a change, while K is only being searche
 RETURNS = 10  # to earlier sets of exemplars, after which messages count as oscillating
 MOST_DAMPING = 0.995
 MOST_STEPS = 40
+TOLERANCE = 0.01  # relative error of K above which the nearest is no answer: a warning, or on a graph an error
 NARROW = 1e-5  # width of a bracket, in the logarithm of the preference, at which the search ends
 
 
@@ -112,20 +113,19 @@ class PreferenceSearch:
             is_exemplar[np.argmax(messages.a_own + messages.r_own)] = True
         return is_exemplar, self.max_iter, False
 
-    def find(self, K: int, guess: float, largest: float, tolerance: float, neighbors: int | None) -> Step:
+    def find(self, K: int, guess: float, largest: float, neighbors: int | None) -> Step:
         """The step whose number of clusters is K, or the nearest to it that there is.
 
         Args:
             K: number of clusters.
             guess: preference to begin with.
             largest: no similarity is larger in size.
-            tolerance: relative error of K above which the nearest is no answer: a warning, or on a graph an error.
             neighbors: of the graph, or None.
         """
         n = self.similarities.n
         if n == K:
             return _all_exemplars(n, largest)
-        _check_graph(self.similarities, K, tolerance, neighbors)
+        _check_graph(self.similarities, K, neighbors)
         self._bracket(K, guess, largest)
         nearest = min(self.steps, key=lambda step: _rank(step, K))
         cold = self.step(nearest.preference, cold=True)
@@ -134,9 +134,9 @@ class PreferenceSearch:
         if n - K < K - nearest.n_clusters:
             nearest = _all_exemplars(n, largest)
         off = nearest.n_clusters - K
-        if off > tolerance * K and neighbors is not None:
+        if off > TOLERANCE * K and neighbors is not None:
             raise _unreachable(K, n, neighbors, f"the fewest found are {nearest.n_clusters:,}")
-        if abs(off) > tolerance * K:
+        if abs(off) > TOLERANCE * K:
             warnings.warn(
                 f"no preference was found that gives {K:,} clusters, {nearest.n_clusters:,} are the nearest to it. "
                 "Ask for that many, or take it as it is.",
@@ -184,11 +184,11 @@ def _all_exemplars(n: int, largest: float) -> Step:
     return Step(preference, Clustering(points, points, n * preference), 0, True)
 
 
-def _check_graph(similarities: Similarities, K: int, tolerance: float, neighbors: int | None) -> None:
+def _check_graph(similarities: Similarities, K: int, neighbors: int | None) -> None:
     """K exemplars and their neighbors must be able to make up all points."""
     if neighbors is None:
         return
-    n, most = similarities.n, math.floor(K * (1 + tolerance))
+    n, most = similarities.n, math.floor(K * (1 + TOLERANCE))
     degrees = np.sort(similarities.degrees)[::-1]
     if (reach := int((degrees[:most] + 1).sum())) < n:
         raise _unreachable(K, n, neighbors, f"{K:,} points and their neighbors make up at most {reach:,} of {n:,}")

@@ -50,13 +50,11 @@ def neighbor_graph(X: Tensor, k: int) -> Similarities:
 def median_similarity(X: Tensor) -> float:
     """The median over all pairs of up to 2,000 points; of more points, over those of some rows, evenly spaced. Never 0."""
     n = len(X)
-    if n < 2:
-        return -1e-6
     rows = np.linspace(0, n - 1, min(n, max(1, 4_000_000 // n))).astype(np.int64)
     Y = X.double()
     values = _similarities(Y[rows], Y)  #                                                         (rows, n)
     values[torch.arange(len(rows)), torch.from_numpy(rows)] = torch.nan
-    median = float(values.nanmedian())
+    median = float(values.nanmedian())  # not a number if there is no pair
     return median if median < 0 else _tenth_of_spread(X)
 
 

@@ -1,31 +1,23 @@
 """Two embeddings of the same images: which one is better, and could it be chance?"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from liftedstruct.clustering import Contingency, contingency
+from liftedstruct.clustering import contingency
 from liftedstruct.evaluation.evaluating import hits_by_class
-from liftedstruct.evaluation.resampling import (
-    LEVEL,
-    Array,
-    bootstrap,
-    f1_without_each_class,
-    interval,
-    nmi_without_each_class,
-    sign_flip_p,
-    weighted_f1,
-    weighted_nmi,
-    weighted_recall,
-)
+from liftedstruct.evaluation.resampling import AGREEMENTS, LEVEL, Array, bootstrap, interval, sign_flip_p, weighted_recall
 from liftedstruct.evaluation.scores import Scores
 from liftedstruct.retrieval import SINGLES
 from liftedstruct.runtime.checks import check_count
 
 __all__ = ["Comparison", "Difference", "compare"]
+
+Part = tuple[
+    str, Array, Array, int
+]  # measure, what each class adds to the difference (C,), bootstrap values of it, classes drawn
 
 
 @dataclass(frozen=True)
@@ -108,42 +100,31 @@ def compare(
     parts = [*_recall_parts(a, b, ks, samples, seed)] if ks else []
     for name in clusterings:
         parts += _agreement_parts(a, b, name, samples, seed)
-    p = sign_flip_p(np.stack([part.shares for part in parts], axis=1), flips, seed)
+    p = sign_flip_p(np.stack([shares for _, shares, _, _ in parts], axis=1), flips, seed)
     differences = {}
-    for part, p_value in zip(parts, p.tolist(), strict=True):
-        first, second = a.measures[part.measure].value, b.measures[part.measure].value
-        low, high = interval(first - second, part.draws, part.n_classes, least=-1.0)
-        differences[part.measure] = Difference(first, second, first - second, low, high, p_value)
+    for (measure, _, draws, n_classes), p_value in zip(parts, p.tolist(), strict=True):
+        first, second = a.measures[measure].value, b.measures[measure].value
+        low, high = interval(first - second, draws, n_classes, least=-1.0)
+        differences[measure] = Difference(first, second, first - second, low, high, p_value)
     return Comparison(differences, names, n_images=len(a.classes), n_classes=int(a.classes.max()) + 1)
 
 
-class _Part(NamedTuple):
-    """What the interval and p of one measure are made from."""
-
-    measure: str
-    shares: Array  # what each class adds to the difference                                           (C,)
-    draws: Array  # bootstrap values of the difference                                                (samples,)
-    n_classes: int  # that take part in the draws
-
-
-def _recall_parts(a: Scores, b: Scores, ks: list[int], samples: int, seed: int) -> Iterator[_Part]:
+def _recall_parts(a: Scores, b: Scores, ks: list[int], samples: int, seed: int) -> Iterator[Part]:
     (hits_a, queries), (hits_b, _) = (hits_by_class(each.ranks, each.classes, ks, SINGLES[each.singles]) for each in (a, b))
     more = hits_a - hits_b  #                                                                         (C, s)
     asked = queries > 0
     draws = bootstrap(partial(weighted_recall, more[asked], queries[asked]), int(asked.sum()), samples, seed)
     for k, shares, column in zip(ks, more.T, draws.T, strict=True):
-        yield _Part(f"Recall@{k}", shares, column, int(asked.sum()))
+        yield f"Recall@{k}", shares, column, int(asked.sum())
 
 
-def _agreement_parts(a: Scores, b: Scores, name: str, samples: int, seed: int) -> Iterator[_Part]:
+def _agreement_parts(a: Scores, b: Scores, name: str, samples: int, seed: int) -> Iterator[Part]:
     table_a, table_b = contingency(a.classes, a.clusters[name]), contingency(b.classes, b.clusters[name])
     C = len(table_a.class_sizes)
-
-    def part(measure: str, weighted: Callable[[Contingency, Array], Array], without: Callable[[Contingency], Array]) -> _Part:
+    for kind, (weighted, without) in AGREEMENTS.items():
+        measure = f"{kind}, {name}"
         d = a.measures[measure].value - b.measures[measure].value
         d_without = without(table_a) - without(table_b)  #                                            (C,)
-        shares = (d + (C - 1) * (d_without.mean() - d_without)) / C
-        return _Part(measure, shares, bootstrap(lambda W: weighted(table_a, W) - weighted(table_b, W), C, samples, seed), C)
-
-    yield part(f"NMI, {name}", weighted_nmi, nmi_without_each_class)
-    yield part(f"F1, {name}", weighted_f1, f1_without_each_class)
+        shares = (d + (C - 1) * (d_without.mean() - d_without)) / C  #                                (C,)
+        draws_a, draws_b = (bootstrap(partial(weighted, table), C, samples, seed) for table in (table_a, table_b))
+        yield measure, shares, draws_a - draws_b, C

@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from liftedstruct.clustering import affinity_propagation, kmeans, nmi, pairwise_f1
-from liftedstruct.clustering.cluster_metrics import Contingency, contingency
-from liftedstruct.evaluation.resampling import LEVEL, Array, bootstrap, interval, weighted_f1, weighted_nmi, weighted_recall
+from liftedstruct.clustering import affinity_propagation, contingency, kmeans, nmi, pairwise_f1
+from liftedstruct.evaluation.resampling import AGREEMENTS, LEVEL, Array, bootstrap, interval, weighted_recall
 from liftedstruct.evaluation.scores import Estimate, Integers, Scores
 from liftedstruct.retrieval import SINGLES, check_ks, first_ranks
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_classes, as_embeddings, as_labels, check_count, pick
@@ -25,11 +24,6 @@ Ids = Sequence[int] | Sequence[str] | NDArray[np.generic]
 
 CLUSTERINGS = {"affinity": ("affinity",), "both": ("affinity", "kmeans"), "kmeans": ("kmeans",), "none": ()}
 SAMPLES = 1000  # bootstrap draws
-# Lines of the protocol that evaluate writes itself.
-OWN = {
-    *("images", "classes", "distance", "alone in their class"),
-    *("clusters, affinity", "clusters, kmeans", "intervals", "evaluation seed"),
-}
 
 
 def evaluate(
@@ -63,7 +57,8 @@ def evaluate(
         seed: of the bootstrap and of k-means.
         progress: print progress to stderr.
         ids: (n,), what tells the images apart, such as their paths: two scores with ids are compared for the same images only.
-        protocol: what else to print and save beside the scores: trunk, weights, size, crop, ...
+        protocol: what else to print and save beside the scores: trunk, weights, size, crop, ...; lines that this function
+            writes itself, such as "images" and "distance", replace those of the same name.
 
     >>> import numpy as np
     >>> x = np.array([[0.0], [0.1], [1.0], [1.1], [1.2], [2.0], [2.1], [1.3]])
@@ -100,8 +95,6 @@ def evaluate(
     check_count("samples", samples), check_count("seed", seed, 0)
     if ids is not None and np.shape(ids) != (n,):
         raise ValueError(f"ids must have shape (n,), one for each of the {n:,} images, got {np.shape(ids)}. Pass as many.")
-    for name in OWN.intersection(protocol or {}):
-        raise ValueError(f"protocol must leave {name!r} to evaluate, which says it itself. Give it another name.")
     own = {"images": f"{n:,}", "classes": f"{n_classes:,}", "distance": "Euclidean"}
 
     ranks = first_ranks(X, y, progress)
@@ -115,11 +108,10 @@ def evaluate(
         clusters[name], own[f"clusters, {name}"] = _cluster(name, X, K, seed, progress)
     own["intervals"] = f"{100 * LEVEL:.0f} %, {samples:,} bootstrap draws of the classes"
     own["evaluation seed"] = str(seed)
-    tables = {name: contingency(y, clusters[name]) for name in names}
     return Scores(
         recall=_recall_estimates(ranks, y, ks, missed, samples, seed),
-        nmi={name: _agreement(nmi(y, clusters[name]), weighted_nmi, tables[name], samples, seed) for name in names},
-        f1={name: _agreement(pairwise_f1(y, clusters[name]), weighted_f1, tables[name], samples, seed) for name in names},
+        nmi={name: _agreement("NMI", y, clusters[name], samples, seed) for name in names},
+        f1={name: _agreement("F1", y, clusters[name], samples, seed) for name in names},
         protocol={str(name): str(text) for name, text in {**(protocol or {}), **own}.items()},
         singles=singles,
         images={} if ids is None else {"ids": digest_of(ids)},
@@ -161,10 +153,10 @@ def _recall_estimates(
     }
 
 
-def _agreement(
-    value: float, weighted: Callable[[Contingency, Array], Array], table: Contingency, samples: int, seed: int
-) -> Estimate:
-    draws = bootstrap(partial(weighted, table), len(table.class_sizes), samples, seed)
+def _agreement(kind: str, y: Integers, clusters: Integers, samples: int, seed: int) -> Estimate:
+    """NMI or F1 of clusters with its interval."""
+    value, table = {"NMI": nmi, "F1": pairwise_f1}[kind](y, clusters), contingency(y, clusters)
+    draws = bootstrap(partial(AGREEMENTS[kind][0], table), len(table.class_sizes), samples, seed)
     return Estimate(value, *interval(value, draws, len(table.class_sizes)))
 
 

@@ -34,17 +34,7 @@ from numpy.typing import NDArray
 
 from liftedstruct.clustering import Contingency
 
-__all__ = [
-    "LEVEL",
-    "bootstrap",
-    "f1_without_each_class",
-    "interval",
-    "nmi_without_each_class",
-    "sign_flip_p",
-    "weighted_f1",
-    "weighted_nmi",
-    "weighted_recall",
-]
+__all__ = ["AGREEMENTS", "LEVEL", "Array", "bootstrap", "interval", "sign_flip_p", "weighted_recall"]
 
 LEVEL = 0.95
 CHUNK = 1 << 21  # numbers at a time: 16 MB
@@ -80,8 +70,7 @@ def interval(value: float, draws: Array, n_classes: int, least: float = 0.0, mos
 
 def weighted_recall(hits: Array, queries: Array, W: Array) -> Array:
     """Recall of weighted classes from their hits (C, s) at s values of K and their queries (C,).               (b, s)"""
-    recall: Array = (W @ hits) / (W @ queries)[:, None]
-    return recall
+    return (W @ hits) / (W @ queries)[:, None]
 
 
 def weighted_nmi(table: Contingency, W: Array) -> Array:
@@ -115,6 +104,10 @@ def f1_without_each_class(table: Contingency) -> Array:
     FP = _pairs(table.cluster_sizes).sum() - TP
     wrong = _by_class(table, n_kj * (n_k - n_kj))  # pairs of class j with others
     return _f1(TP - _by_class(table, _pairs(n_kj)), FP - wrong, positives.sum() - positives)
+
+
+# By measure: of weighted classes, and without each class.
+AGREEMENTS = {"NMI": (weighted_nmi, nmi_without_each_class), "F1": (weighted_f1, f1_without_each_class)}
 
 
 def sign_flip_p(shares: Array, flips: int, seed: int) -> Array:
@@ -156,14 +149,12 @@ def _nmi(n: Array, s_k: Array, s_j: Array, s_kj: Array) -> Array:
     entropies = 2 * np.log(n) - (s_k + s_j) / n
     one = entropies < 1e-9  # one class in one cluster; anything else has 1e-6 for a million images
     I = np.log(n) + (s_kj - s_k - s_j) / n  # noqa: E741
-    values: Array = np.where(one, 1.0, 2 * I / np.where(one, 1.0, entropies))
-    return values
+    return np.where(one, 1.0, 2 * I / np.where(one, 1.0, entropies))
 
 
 def _f1(TP: Array, FP: Array, positives: Array) -> Array:
     either = TP + FP + positives
-    values: Array = np.where(either > 0, 2 * TP / np.where(either > 0, either, 1.0), 1.0)
-    return values
+    return np.where(either > 0, 2 * TP / np.where(either > 0, either, 1.0), 1.0)
 
 
 def _pairs(sizes: NDArray[np.int64]) -> Array:
@@ -172,5 +163,4 @@ def _pairs(sizes: NDArray[np.int64]) -> Array:
 
 def _xlogx(x: NDArray[np.int64] | Array) -> Array:
     x = x.astype(np.float64, copy=False)
-    values: Array = x * np.log(np.where(x > 0, x, 1.0))
-    return values
+    return x * np.log(np.where(x > 0, x, 1.0))

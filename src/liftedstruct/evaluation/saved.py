@@ -15,15 +15,7 @@ from liftedstruct.embeddings import EMBEDDINGS, SCORES, Embeddings, check_curren
 from liftedstruct.evaluation.evaluating import by_first_image, digest_of, evaluate
 from liftedstruct.evaluation.scores import Scores, same_ids
 
-__all__ = [
-    "READINGS",
-    "READINGS_FILE",
-    "are_scores_of",
-    "check_comparable",
-    "count_readings",
-    "evaluate_file",
-    "scores_file",
-]
+__all__ = ["READINGS", "READINGS_FILE", "are_scores_of", "check_comparable", "count_readings", "evaluate_file", "scores_file"]
 
 READINGS_FILE = "test-readings.jsonl"  # its name in the folder of a prepared dataset
 READINGS, CHECKSUM = "readings of the test classes", "embeddings SHA-256"  # lines of the protocol

@@ -1,42 +1,48 @@
-"""Checks of the arrays that several figures take: labels that are numbers into class names, and lists of neighbors."""
+"""Checks of the arrays that several figures take: labels that are indices into class names, lists of neighbors, and rows."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from liftedstruct.data.image_set import Indices
 
-__all__ = ["as_class_indices", "as_neighbors"]
+__all__ = ["as_class_indices", "as_neighbors", "as_rows", "places_in_groups"]
 
 
 def as_class_indices(labels: Any, class_names: Sequence[str]) -> Indices:
     """Labels that are indices into the class names, (n,)."""
-    y, C = np.asarray(labels), len(class_names)
-    if y.ndim != 1 or not _in_range(y, C):
-        raise ValueError(
-            f"labels must be numbers of the {C} class names, 0 to {C - 1}, got {_describe(y)}. Pass as many names as classes."
-        )
-    return y.astype(np.int64)
+    C = len(class_names)
+    rule = f"labels must be numbers of the {C} class names, 0 to {C - 1}"
+    return _as_indices(labels, C, np.ndim(labels) == 1 and np.size(labels) > 0, rule, "Pass as many names as classes.")
 
 
 def as_neighbors(neighbors: Any, n: int) -> Indices:
     """The rows of the nearest images of each of n images, (n, k)."""
-    lists = np.asarray(neighbors)
-    if lists.ndim != 2 or len(lists) != n or not _in_range(lists, n):
-        raise ValueError(
-            f"neighbors must have shape (n, k), a list of rows 0 to {n - 1} for each of the {n} labels, got "
-            f"{_describe(lists)}. Pass the indices of nearest_neighbors."
-        )
-    return lists.astype(np.int64)
+    rule = f"neighbors must have shape (n, k), a list of rows 0 to {n - 1} for each of the {n} labels"
+    fits = np.ndim(neighbors) == 2 and len(neighbors) == n and np.size(neighbors) > 0
+    return _as_indices(neighbors, n, fits, rule, "Pass the indices of nearest_neighbors.")
 
 
-def _in_range(array: NDArray[Any], count: int) -> bool:
-    """Whether it is of integers, one or more, from 0 to count - 1."""
-    return bool(array.size and array.dtype.kind in "iu" and array.min() >= 0 and array.max() < count)
+def as_rows(rows: Any, n: int) -> Indices:
+    """Rows of n images, (q,); there may be none."""
+    return _as_indices(rows, n, np.ndim(rows) == 1, f"rows must be a list of rows 0 to {n - 1}", "Pass rows of these images.")
 
 
-def _describe(array: NDArray[Any]) -> str:
-    values = f" from {array.min()} to {array.max()}" if array.size and array.dtype.kind in "iu" else ""
-    return f"{array.dtype} of shape {array.shape}{values}"
+def _as_indices(values: Any, count: int, fits: bool, rule: str, remedy: str) -> Indices:
+    """Whole numbers from 0 to count - 1, whose shape fits."""
+    array = np.asarray(values)
+    whole = array.dtype.kind in "iu" or not array.size
+    span = f" from {array.min()} to {array.max()}" if whole and array.size else ""
+    if not (fits and whole and array.min(initial=0) >= 0 and array.max(initial=0) < max(count, 1)):
+        raise ValueError(f"{rule}, got {array.dtype} of shape {array.shape}{span}. {remedy}")
+    return array.astype(np.int64)
+
+
+def places_in_groups(groups: Indices) -> Indices:
+    """For each entry, how many of its group come before it."""
+    order = np.argsort(groups, kind="stable")
+    _, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
+    places = np.empty_like(order)
+    places[order] = np.arange(len(groups)) - np.repeat(starts, sizes)
+    return places

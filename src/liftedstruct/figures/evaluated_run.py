@@ -53,14 +53,13 @@ class EvaluatedRun(Embeddings):
         return int(self.embeddings.shape[1])
 
     @property
-    def margin(self) -> float:
-        """The paper's alpha."""
-        return float(self.config.loss.options.get("margin", 1.0)) if self.config else 1.0
-
-    @property
     def temperature(self) -> float:
         """What the loss divides distances by."""
-        return float(self.config.loss.options.get("temperature", 1.0)) if self.config else 1.0
+        return self._loss_option("temperature")
+
+    def _loss_option(self, name: str) -> float:
+        """Margin or temperature of the loss; both are 1 in the paper, which is taken if nothing was trained."""
+        return float(self.config.loss.options.get(name, 1.0)) if self.config else 1.0
 
     @property
     def trained(self) -> bool:
@@ -104,4 +103,4 @@ class EvaluatedRun(Embeddings):
         sizes = np.unique(self.labels, return_counts=True)[1]
         batch_size = 2 * min(BATCH_CLASSES, int((sizes > 1).sum()))
         rows = BalancedSampler(self.labels, batch_size, samples_per_class=2, seed=seed).batch(0)
-        return inspect_batch(self.embeddings[rows], self.labels[rows], self.margin, self.temperature)
+        return inspect_batch(self.embeddings[rows], self.labels[rows], self._loss_option("margin"), self.temperature)

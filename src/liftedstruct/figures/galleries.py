@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from liftedstruct.data.image_set import Indices
-from liftedstruct.figures.array_checks import as_class_indices, as_neighbors
+from liftedstruct.figures.array_checks import as_class_indices, as_neighbors, places_in_groups
 from liftedstruct.figures.style import FAINT, INK, NEGATIVE, PAPER, POSITIVE, new_figure, styled
 from liftedstruct.figures.text import fit_text
 from liftedstruct.figures.thumbnails import Thumbnails, checked_thumbnails
@@ -180,7 +180,7 @@ def _draw_rows(rows: Indices, y: Indices, seed: int) -> Indices:
     """In an order drawn by the seed: of each class one, then of each class a second one, and so on."""
     rng = np.random.default_rng([seed, 3])
     rows, places = rng.permutation(rows), rng.permutation(y.max() + 1)
-    return rows[np.lexsort((places[y[rows]], _turns(y[rows])))]
+    return rows[np.lexsort((places[y[rows]], places_in_groups(y[rows])))]
 
 
 def _by_contrast(rows: Indices, y: Indices, neighbors: Indices, distances: Distances, X: NDArray[np.floating]) -> Indices:
@@ -192,16 +192,7 @@ def _by_contrast(rows: Indices, y: Indices, neighbors: Indices, distances: Dista
     ratio = np.divide(distances[rows, 0], right[rows], out=np.ones(len(rows)), where=right[rows] > 0)
     rows = rows[np.argsort(ratio, kind="stable")]
     pair = np.sort(np.stack((y[rows], y[neighbors[rows, 0]])), axis=0)
-    return rows[np.argsort(_turns(pair[0] * (y.max() + 1) + pair[1]), kind="stable")]
-
-
-def _turns(groups: Indices) -> Indices:
-    """For each entry, how many of its group come before it."""
-    order = np.argsort(groups, kind="stable")
-    _, starts, sizes = np.unique(groups[order], return_index=True, return_counts=True)
-    turns = np.empty_like(order)
-    turns[order] = np.arange(len(groups)) - np.repeat(starts, sizes)
-    return turns
+    return rows[np.argsort(places_in_groups(pair[0] * (y.max() + 1) + pair[1]), kind="stable")]
 
 
 def _nearest_right(rows: Indices, y: Indices, X: NDArray[np.floating]) -> tuple[Indices, Distances, Indices]:

@@ -49,7 +49,8 @@ def thumbnail_map(
     P, side = _checked(positions), check_count("side", side, 64)
     if side > LARGEST:
         raise ValueError(f"side must be at most {LARGEST:,} pixels, got {side:,}. Draw it smaller, with smaller tiles.")
-    tile = _tile(side, len(P)) if tile is None else check_count("tile", tile, 4)
+    fitting = min(side, int(np.clip(side / math.sqrt(len(P)), *TILES)))  # as many cells as images: no holes, few left out
+    tile = fitting if tile is None else check_count("tile", tile, 4)
     if tile > side:
         raise ValueError(f"tile must be at most the side of the map, {side}, got {tile}. Draw smaller tiles or a larger map.")
     cells = max(1, int(side * (1 - MARGIN)) // tile)
@@ -105,11 +106,6 @@ def _checked(positions: NDArray[np.floating]) -> NDArray[np.float64]:
         row = int(np.argmin(np.isfinite(P).all(axis=1)))
         raise ValueError(f"positions must be finite, row {row} is {P[row].tolist()}. Leave such images out.")
     return P.astype(np.float64)
-
-
-def _tile(side: int, n: int) -> int:
-    """As many cells as images: fewer leave out too many of them, more leave holes where they are thin."""
-    return min(side, max(TILES[0], min(TILES[1], int(side / math.sqrt(n)))))
 
 
 def _frames(labels: LabelsLike | None, n: int) -> Pixels:

@@ -49,7 +49,7 @@ POSITIVE, NEGATIVE = "#0b7a53", "#c8381e"  # same class and other class; told ap
 COLORS = {"pool5": "#6b7280", "contrastive": "#d98a00", "triplet": "#3f8fd2", "lifted_struct": "#7a1fa2"}
 OTHER_COLORS = ("#00796b", "#b5446e", "#5a6b00", "#8b4a2b", "#2f4b9c", "#c2185b")  # of any other method or run
 METHOD_NAMES = {"lifted_struct": "lifted structured", "pool5": "untrained"}  # in legends; others are as they are
-RC_PARAMS: dict[str, Any] = {
+RC_PARAMS: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],  # comes with matplotlib, so a figure is the same everywhere
     "font.size": 9,
     "axes.edgecolor": INK,
@@ -77,8 +77,7 @@ RC_PARAMS: dict[str, Any] = {
 @contextmanager
 def styled() -> Iterator[None]:
     """Context, or decorator of a function, in which a figure is drawn; the user's own settings return afterwards."""
-    settings: dict[Any, Any] = {**mpl.rcParamsDefault, **RC_PARAMS}
-    with mpl.rc_context(settings):
+    with mpl.rc_context({**mpl.rcParamsDefault, **RC_PARAMS}):
         yield
 
 

@@ -85,5 +85,4 @@ def _characters() -> frozenset[int]:
 
 
 def _width(text: str, font: FontProperties) -> float:
-    width: float = text_to_path.get_text_width_height_descent(text, font, ismath=False)[0]
-    return width
+    return text_to_path.get_text_width_height_descent(text, font, ismath=False)[0]

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from liftedstruct.data import Indices
+from liftedstruct.figures.array_checks import as_rows
 from liftedstruct.runtime.checks import check_count
 
 __all__ = ["Pixels", "Thumbnails", "checked_thumbnails", "placeholders", "thumbnails_of"]
@@ -35,10 +36,10 @@ def thumbnails_of(images: Pixels, rows: Sequence[int] | Indices | None = None) -
     """
     if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[3] != 3 or images.dtype != np.uint8:
         raise ValueError(f"images must be bytes of shape (n, s, s, 3), got {images.dtype} {images.shape}. Pack them first.")
-    every = np.arange(len(images)) if rows is None else _checked(rows, len(images))
+    every = np.arange(len(images)) if rows is None else as_rows(rows, len(images))
 
     def thumbnails(wanted: Indices, side: int) -> Pixels:
-        numbers, side = every[_checked(wanted, len(every))], check_count("side", side)
+        numbers, side = every[as_rows(wanted, len(every))], check_count("side", side)
         small = np.empty((len(numbers), side, side, 3), np.uint8)
         for at in np.argsort(numbers, kind="stable"):  # in the order of the file, which may be on a disk
             small[at] = _resized(images[numbers[at]], side)
@@ -71,12 +72,3 @@ def _resized(pixels: Pixels, side: int) -> Pixels:
         return pixels
     image = Image.fromarray(np.ascontiguousarray(pixels))
     return np.asarray(image.resize((side, side), SMALLER if len(pixels) > side else LARGER, reducing_gap=GAP))
-
-
-def _checked(rows: Sequence[int] | Indices, n: int) -> Indices:
-    numbers = np.asarray(rows)
-    if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
-        raise ValueError(f"rows must be a list of integers, got {numbers.dtype} of shape {numbers.shape}.")
-    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < n):
-        raise ValueError(f"rows must be 0 to {n - 1}, got {numbers.min()} to {numbers.max()}. Pass rows of these images.")
-    return numbers.astype(np.int64)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liftedstruct.data import Indices
+from liftedstruct.figures.array_checks import places_in_groups
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails
 from liftedstruct.report.inline import resource, webp
 from liftedstruct.runtime.progress import Bar
@@ -44,8 +45,8 @@ class View:
 
     name: str
     positions: NDArray[np.floating]  # (n, 2), of t-SNE
-    neighbors: Indices  # (n, k), nearest first; k is 5, or all others if there are fewer
-    distances: NDArray[np.floating]  # (n, k)
+    distances: NDArray[np.floating]  # (n, k), to the nearest others, nearest first; k is 5, or all others if there are fewer
+    neighbors: Indices  # (n, k), their rows
     ranks: Indices  # (n,), of the first image of the same class; 0 for one that is alone in its class
 
 
@@ -76,14 +77,12 @@ def map_html(
     n = len(labels)
     places = [_places(view.positions) for view in views]
     order = _along_a_curve(places[0])
-    slots = np.empty(n, np.int64)
-    slots[order] = np.arange(n)
     used, numbers = np.unique(labels, return_inverse=True)
     record = {
         "classes": [str(class_names[name]) for name in used],
         "captions": [str(caption) for caption in captions],
         "labels": _packed(numbers),
-        "slots": _packed(slots),
+        "slots": _packed(np.argsort(order)),
         "views": [
             {
                 "name": view.name,
@@ -115,14 +114,10 @@ def map_html(
 
 def _places(positions: NDArray[np.floating]) -> NDArray[np.float32]:
     """Positions in the unit square, y down as on a screen; images at one spot are put apart like a sunflower's seeds. (n, 2)"""
-    n = len(positions)
     places = _in_unit_square(positions * np.array([1.0, -1.0]))
-    step = 1 / (APART * n**0.5)
+    step = 1 / (APART * len(positions) ** 0.5)
     _, spot = np.unique(np.rint(places * (4 / step)).astype(np.int64), axis=0, return_inverse=True)
-    order = np.argsort(spot, kind="stable")
-    seed = np.empty(n)  # 0, 1, 2, ... of the images at one spot
-    starts = np.flatnonzero(np.diff(spot[order], prepend=-1))
-    seed[order] = np.arange(n) - np.repeat(starts, np.diff(starts, append=n))
+    seed = places_in_groups(spot)  # 0, 1, 2, ... of the images at one spot
     radius = 0.7 * step * np.sqrt(seed + 0.5)  # those that are alone at their spot all move by the same, so they do not
     places += radius[:, None] * np.column_stack((np.cos(GOLDEN * seed), np.sin(GOLDEN * seed)))
     return _in_unit_square(places).astype(np.float32)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,37 +42,6 @@ CONCEPTS = {
     ),
     "networks": ("The three networks", "What goes through the network for each of the losses."),
 }
-
-
-@dataclass(frozen=True)
-class PageFigure:
-    """A figure of the report."""
-
-    name: str
-    title: str
-    finding: str  # in words, also the text alternative
-    svg: str
-
-
-@dataclass(frozen=True)
-class GalleryImage:
-    """An image in a gallery."""
-
-    url: str
-    name: str  # of its class
-    mark: str  # query, right, wrong, or rest: of another class when none of the query's is left
-    distance: float | None = None
-    rank: int | None = None
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """Queries, each with its nearest images and, where none of these is right, the nearest right one."""
-
-    name: str
-    title: str
-    rule: str
-    rows: list[tuple[GalleryImage, list[GalleryImage], GalleryImage | None]]
 
 
 def write_report(
@@ -165,26 +133,28 @@ def _hues(runs: Sequence[EvaluatedRun]) -> dict[EvaluatedRun, str]:
     return {run: css_color(method_color(run.name, others.index(run) if run in others else 0)) for run in runs}
 
 
-def _gallery(kind: str, run: EvaluatedRun) -> Gallery:
+def _gallery(kind: str, run: EvaluatedRun) -> dict[str, Any]:
+    """Queries, each with its nearest images and, where that is not among these, the nearest right one."""
     distances, neighbors = run.nearest
     queries = choose_queries(kind, run.labels, neighbors, distances, count=QUERIES, embeddings=run.embeddings)
     shown = np.concatenate((queries.rows, queries.neighbors.reshape(-1), queries.nearest_right))
     urls = image_urls(run.thumbnails, shown, SIDE)
 
-    def image(row: int, mark: str, distance: float | None = None, rank: int | None = None) -> GalleryImage:
-        return GalleryImage(urls[row], run.class_names[run.labels[row]], mark, distance, rank)
+    def image(row: int, mark: str, distance: float = 0.0, rank: int = 0) -> dict[str, Any]:
+        name = run.class_names[run.labels[row]]
+        return {"url": urls[row], "name": name, "mark": mark, "distance": distance, "rank": rank}
 
     rows = []
     for q, query in enumerate(queries.rows.tolist()):
         lists = zip(queries.neighbors[q].tolist(), queries.marks[q].tolist(), queries.distances[q].tolist(), strict=True)
-        near = [image(row, mark, distance, k) for k, (row, mark, distance) in enumerate(lists, start=1)]
+        near = [image(*each) for each in lists]
         mate, rank = int(queries.nearest_right[q]), int(queries.right_ranks[q])
         last = image(mate, "right", float(queries.right_distances[q]), rank) if rank > len(near) else None
         rows.append((image(query, "query"), near, last))
-    return Gallery(kind, GALLERIES[kind], queries.rule, rows)
+    return {"name": kind, "title": GALLERIES[kind], "rule": queries.rule, "rows": rows}
 
 
-def _figures(runs: Sequence[EvaluatedRun], run: EvaluatedRun) -> list[PageFigure]:
+def _figures(runs: Sequence[EvaluatedRun], run: EvaluatedRun) -> list[dict[str, str]]:
     """The figures of this data: those that there is something to draw for."""
     places = {(each.method, each.size) for each in runs}
     several = len(places) == len(runs) > len({each.method for each in runs})  # more than one size, and no two runs of one
@@ -196,12 +166,13 @@ def _figures(runs: Sequence[EvaluatedRun], run: EvaluatedRun) -> list[PageFigure
     return figures
 
 
-def _figure(kind: str, title: str, finding: str, *shown: Any) -> PageFigure:
-    return PageFigure(kind, title, finding, inline_svg(FIGURES[kind](*shown), kind))
+def _figure(kind: str, title: str, finding: str, *shown: Any) -> dict[str, str]:
+    """A figure and what it shows in words, which is also its text alternative."""
+    return {"name": kind, "title": title, "finding": finding, "svg": inline_svg(FIGURES[kind](*shown), kind)}
 
 
 @cache
-def _concepts() -> list[PageFigure]:
+def _concepts() -> list[dict[str, str]]:
     """The figures that are the same in every report."""
     return [_figure(kind, *texts) for kind, texts in CONCEPTS.items()]
 
@@ -209,10 +180,7 @@ def _concepts() -> list[PageFigure]:
 def _map(runs: Sequence[EvaluatedRun], room: int, max_mb: float, progress: bool) -> str:
     run = runs[0]
     captions = run.paths or [f"image {row:,}" for row in range(len(run))]
-    views = []
-    for each in runs:
-        distances, neighbors = each.nearest
-        views.append(View(words.display_name(each), each.positions, neighbors, distances, each.scores.ranks))
+    views = [View(words.display_name(each), each.positions, *each.nearest, each.scores.ranks) for each in runs]
     try:
         return map_html(views, run.labels, run.class_names, captions, run.thumbnails, max_bytes=room, progress=progress)
     except NoRoomError as error:

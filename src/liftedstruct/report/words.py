@@ -65,8 +65,7 @@ def headline(run: EvaluatedRun, other: EvaluatedRun | None, comparison: Comparis
     """What was found, in a sentence."""
     scores = run.scores
     asked = scores.ranks > 0  # the others are alone in their class
-    classes = f"{len(np.unique(run.labels[asked])):,}"
-    of = f"of {classes} classes{_seen(run.seen)}"
+    of = f"of {len(np.unique(run.labels[asked])):,} classes{_seen(run.seen)}"
     name = display_name(run)
     name = name[:1].upper() + name[1:] if run.method in COLORS else name
     found = f"{name} finds the right class first for {percent(scores.recall[1].value)} of {asked.sum():,} images {of}"

@@ -23,7 +23,7 @@ from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_fin
 from liftedstruct.runtime.compiled import Decorator, compiled
 from liftedstruct.runtime.threads import limit_threads, parallel_for
 
-__all__ = ["Scaler", "as_cpu_matrix", "blocks_of", "gamma", "kernel", "scaled_into", "slack", "squares"]
+__all__ = ["Scaler", "as_cpu_matrix", "blocks_of", "kernel", "slack", "squares"]
 
 Singles = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -79,11 +79,25 @@ class Scaler(NamedTuple):
             check_finite(X, total)
         return norms
 
-    def transform(self, X: Tensor) -> Tensor:
-        """a_i in float32."""
-        return ((X.double() - self.center) * self.scale).float()
+    def transform(self, X: Tensor, rows: Integers) -> Tensor:
+        """a_i of these rows, in float32."""
+        A = X.new_empty((len(rows), X.shape[1]), dtype=torch.float32)
+        scaled_into(X.numpy(), rows, self.center.numpy(), self.scale, A.numpy())
+        return A
+
+    def floor(self, approximate: Tensor, norms: Tensor) -> Tensor:
+        r"""No row whose float32 squared distance to query i is ``approximate`` or more has a scaled D² below this.     (b,)
+
+        The error is at most e (‖a_i‖ + ‖a_j‖)². If ‖a_j‖ <= 4 ‖a_i‖ that is 25 e ‖a_i‖². If not, then D >= 3/4 ‖a_j‖, and it is
+        at most (25 / 9) e D². Where float32 may have overflowed nothing is known.
+        """
+        e = 2 * (gamma(len(self.center)) + 16 * U)
+        a = approximate.double()
+        floor = torch.minimum(a - 25 * e * norms.square(), a / (1 + 3 * e)) - self.least
+        return floor.masked_fill_(~((a < LARGEST) & (norms.square() < LARGEST)), -torch.inf)
 
 
+@kernel
 def gamma(d: int) -> float:
     """Relative error of a float32 product of d terms, whatever the order of summation."""
     return d * U / (1 - d * U)
@@ -98,7 +112,7 @@ def slack(norm_i: float, norm_j: float, d: int, c: float, least: float) -> float
     """
     both = (norm_i + norm_j) * (norm_i + norm_j)
     both = both / (both <= LARGEST)  # infinite where the product may have overflowed and says nothing
-    return 1.001 * (d * U / (1 - d * U) * norm_i * norm_j + U * (5 * both + 2 * abs(c))) + least
+    return 1.001 * (gamma(d) * norm_i * norm_j + U * (5 * both + 2 * abs(c))) + least
 
 
 @kernel

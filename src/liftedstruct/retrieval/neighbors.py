@@ -14,18 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from liftedstruct.retrieval.exact_distances import (
-    LARGEST,
-    Doubles,
-    Integers,
-    Scaler,
-    U,
-    as_cpu_matrix,
-    blocks_of,
-    gamma,
-    kernel,
-    squares,
-)
+from liftedstruct.retrieval.exact_distances import Doubles, Integers, Scaler, as_cpu_matrix, blocks_of, kernel, squares
 from liftedstruct.runtime.checks import EmbeddingsLike, check_count, check_finite, pick
 from liftedstruct.runtime.threads import limit_threads, parallel_for
 
@@ -71,7 +60,7 @@ def nearest_neighbors(
     if queries is None:
         Q, own = X, torch.arange(n)
     else:
-        Q, own = _queries(queries, X), None
+        Q, own = _queries(queries, X), torch.full((len(queries),), -1)
         if Q.dtype != X.dtype:
             Q, X = Q.double(), X.double()
     with limit_threads(n * Q.numel()):
@@ -81,7 +70,7 @@ def nearest_neighbors(
         D = X.new_empty((len(Q), k), dtype=torch.float64)
         indices = torch.empty_like(D, dtype=torch.int64)
         for rows in blocks_of(len(Q), search.rows_at_once(k)):
-            D[rows], indices[rows] = search.nearest(Q[rows], k, None if own is None else own[rows])
+            D[rows], indices[rows] = search.nearest(Q[rows], k, own[rows])
         D = D.mul_(0.5) if cosine else D.sqrt_()
     if isinstance(embeddings, Tensor):
         return D.to(embeddings.device), indices.to(embeddings.device)
@@ -101,41 +90,43 @@ class NeighborSearch:
         import faiss
 
         index = faiss.IndexFlatL2(self.X.shape[1])
-        for rows in blocks_of(len(self.X), 4096):
-            index.add(self.scaler.transform(self.X[rows]).numpy())
+        for rows in np.array_split(np.arange(len(self.X)), -(-len(self.X) // 4096)):
+            index.add(self.scaler.transform(self.X, rows).numpy())
         return index
 
     def rows_at_once(self, k: int) -> int:
         """As many queries as fit a modest memory with lists of k."""
         return max(1, min(1024, ENTRIES // (k + 1 + EXTRA)))
 
-    def nearest(self, Q: Tensor, k: int, own: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Squared distances and indices of the k nearest rows of X, (b, k) each; ``own`` are the queries' own rows in X."""
+    def nearest(self, Q: Tensor, k: int, own: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared distances and indices of the k nearest rows of X, (b, k) each; ``own`` are the queries' rows in X, or -1."""
         norms = self.scaler.norms(Q)
         with limit_threads(len(self.X) * Q.numel()):
-            return self._nearest(Q, norms, k, own, k + (own is not None) + EXTRA)
+            return self._nearest(Q, norms, k, own, k + 1 + EXTRA)
 
-    def _nearest(self, Q: Tensor, norms: Tensor, k: int, own: Tensor | None, wanted: int) -> tuple[Tensor, Tensor]:
+    def _nearest(self, Q: Tensor, norms: Tensor, k: int, own: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
         n = len(self.X)
         if 2 * wanted >= n or n * Q.numel() <= DIRECT:
             return self._nearest_of_all(Q, k, own)
-        approximate, j = map(torch.from_numpy, self.index.search(self.scaler.transform(Q).numpy(), wanted))  # (b, wanted)
+        approximate, j = map(
+            torch.from_numpy, self.index.search(self.scaler.transform(Q, np.arange(len(Q))).numpy(), wanted)
+        )  # (b, wanted)
         j = j.sort(dim=1).values  # by index, so that a stable sort by distance keeps the order of ties
         D2, j = _sorted(self._squares(Q, j.clamp(min=0)).masked_fill_(j < 0, torch.inf), j, own)
         D2, j = D2[:, :k], j[:, :k]
-        proven = self._floor(approximate[:, -1], norms) > D2[:, -1] * self.scaler.scale**2
+        proven = self.scaler.floor(approximate[:, -1], norms) > D2[:, -1] * self.scaler.scale**2
         if not proven.all():
             again = (~proven).nonzero().squeeze(1)
             for part in again.split(self.rows_at_once(8 * wanted)):
-                D2[part], j[part] = self._nearest(Q[part], norms[part], k, None if own is None else own[part], 8 * wanted)
+                D2[part], j[part] = self._nearest(Q[part], norms[part], k, own[part], 8 * wanted)
         return D2, j
 
-    def _nearest_of_all(self, Q: Tensor, k: int, own: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _nearest_of_all(self, Q: Tensor, k: int, own: Tensor) -> tuple[Tensor, Tensor]:
         j = torch.arange(len(self.X))
         lists = []
         for rows in blocks_of(len(Q), max(1, ENTRIES // len(j))):
             every = j.expand(len(Q[rows]), -1).contiguous()
-            D2, order = _sorted(self._squares(Q[rows], every), every, None if own is None else own[rows])
+            D2, order = _sorted(self._squares(Q[rows], every), every, own[rows])
             lists.append((D2[:, :k].clone(), order[:, :k].clone()))
         return torch.cat([D2 for D2, _ in lists]), torch.cat([order for _, order in lists])
 
@@ -147,23 +138,10 @@ class NeighborSearch:
         parallel_for(lambda rows: squares_of_lists(source[rows], gallery, lists[rows], D2[rows]), parts)
         return torch.from_numpy(D2)
 
-    def _floor(self, approximate: Tensor, norms: Tensor) -> Tensor:
-        r"""No row of X whose float32 squared distance is ``approximate`` or more has a scaled D² below this.       (b,)
 
-        The error is at most e (‖a_i‖ + ‖a_j‖)². If ‖a_j‖ <= 4 ‖a_i‖ that is 25 e ‖a_i‖². If not, then D >= 3/4 ‖a_j‖, and it is
-        at most (25 / 9) e D². Where float32 may have overflowed nothing is known.
-        """
-        e = 2 * (gamma(self.X.shape[1]) + 16 * U)
-        a = approximate.double()
-        floor = torch.minimum(a - 25 * e * norms.square(), a / (1 + 3 * e)) - self.scaler.least
-        return floor.masked_fill_(~((a < LARGEST) & (norms.square() < LARGEST)), -torch.inf)
-
-
-def _sorted(D2: Tensor, j: Tensor, own: Tensor | None) -> tuple[Tensor, Tensor]:
+def _sorted(D2: Tensor, j: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
     """Lists that are ordered by index, ordered by distance and then index; an image's own row goes to the end."""
-    if own is not None:
-        D2 = D2.masked_fill(j == own[:, None], torch.inf)
-    D2, at = D2.sort(dim=1, stable=True)
+    D2, at = D2.masked_fill(j == own[:, None], torch.inf).sort(dim=1, stable=True)
     return D2, j.gather(1, at)
 
 

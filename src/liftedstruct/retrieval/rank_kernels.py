@@ -12,6 +12,9 @@ from liftedstruct.retrieval.exact_distances import Doubles, Integers, Singles, k
 
 __all__ = ["count", "nearest_positives"]
 
+Bounds = tuple[np.float32, np.float32, np.float32]
+ColumnBounds = tuple[Singles, Singles, Singles]
+
 STRIP = 256  # columns that are compared with all rows of a block before the next: what is kept of them stays in L1
 
 
@@ -79,7 +82,7 @@ def count(
     """Add to ``nearer`` who is nearer than the nearest positive, to rows and columns of G = a_i·a_j, pairs i < j only."""
     d = X.shape[1]
     low, high, half = np.empty(STRIP, np.float32), np.empty(STRIP, np.float32), np.empty(STRIP, np.float32)
-    near, found = np.empty(STRIP, np.int64), np.empty(STRIP)
+    open_columns, near, found = np.empty(STRIP, np.int64), np.empty(STRIP, np.int64), np.empty(STRIP)
     tallest = norms[i0 : i0 + G.shape[0]].max()
     for begin in range(0, G.shape[1], STRIP):
         width = min(STRIP, G.shape[1] - begin)
@@ -98,28 +101,23 @@ def count(
             e = slack(norms[i], widest, d, c[i], least)
             low_i, high_i, half_i = np.float32(c[i] - e), np.float32(c[i] + e), np.float32(0.5 * norms[i] * norms[i])
             row = G[r, begin + first : begin + width]
-            n_nearer, n_open = compare(
-                row, low_i, high_i, half_i, low[first:width], high[first:width], half[first:width], counts[first:]
-            )
+            columns = low[first:width], high[first:width], half[first:width]
+            n_nearer, n_open = compare(row, (low_i, high_i, half_i), columns, counts[first:])
             if n_open > 0 or e == np.inf:  # an overflow may hide from compare()
                 n_near = 0
                 for q in range(first, width):
                     v, w = row[q - first] - half[q], row[q - first] - half_i
                     if is_open(v, low_i, high_i) or is_open(w, low[q], high[q]):
-                        near[n_near] = order[j1 + q]
+                        open_columns[n_near], near[n_near] = q, order[j1 + q]
                         n_near += 1
                 squares(X, order[i], X, near, n_near, found)
-                n_near = 0
-                for q in range(first, width):
+                for s in range(n_near):
+                    q, square = open_columns[s], found[s]
                     v, w, j = row[q - first] - half[q], row[q - first] - half_i, j1 + q
-                    by_row, by_column = is_open(v, low_i, high_i), is_open(w, low[q], high[q])
-                    if by_row or by_column:
-                        square = found[n_near]
-                        n_near += 1
-                        if by_row and (square < t[i] or (square == t[i] and order[j] < p[i])):
-                            n_nearer += 1
-                        if by_column and (square < t[j] or (square == t[j] and order[i] < p[j])):
-                            counts[q] += 1
+                    if is_open(v, low_i, high_i) and (square < t[i] or (square == t[i] and order[j] < p[i])):
+                        n_nearer += 1
+                    if is_open(w, low[q], high[q]) and (square < t[j] or (square == t[j] and order[i] < p[j])):
+                        counts[q] += 1
             nearer[i] += n_nearer
         for q in range(width):
             nearer[j1 + q] += counts[q]
@@ -132,20 +130,13 @@ def is_open(v: np.float32, low: np.float32, high: np.float32) -> bool:
 
 
 @kernel
-def compare(
-    row: Singles,
-    low_i: np.float32,
-    high_i: np.float32,
-    half_i: np.float32,
-    low: Singles,
-    high: Singles,
-    half: Singles,
-    counts: NDArray[np.int32],
-) -> tuple[int, int]:
+def compare(row: Singles, bounds_i: Bounds, bounds: ColumnBounds, counts: NDArray[np.int32]) -> tuple[int, int]:
     """How many columns are surely nearer to the row, and how many comparisons are open; counts the rows nearer to a column.
 
-    Written so that it becomes vector instructions: 32-bit numbers only, and no branch.
+    Bounds are c - slack, c + slack and h, of the row and of each column. Written so that it becomes vector instructions:
+    32-bit numbers only, and no branch.
     """
+    (low_i, high_i, half_i), (low, high, half) = bounds_i, bounds
     n_nearer, n_open = np.int32(0), np.int32(0)
     for q in range(len(row)):
         v, w = row[q] - half[q], row[q] - half_i

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from liftedstruct.distances import full_precision
-from liftedstruct.retrieval.exact_distances import Integers, Scaler, as_cpu_matrix, blocks_of, scaled_into
+from liftedstruct.retrieval.exact_distances import Integers, Scaler, as_cpu_matrix, blocks_of
 from liftedstruct.retrieval.rank_kernels import count, nearest_positives
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_labels, check_count, pick
 from liftedstruct.runtime.progress import Bar
@@ -105,44 +105,39 @@ def _first_ranks(X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: in
 
     Images are sorted by class, and by index within it: position i is image order[i], its class starts[i]..stops[i].
     """
-    n, d = X.shape
+    n = len(X)
     order = np.argsort(y, kind="stable")
     sizes = np.unique(y, return_counts=True)[1]
     stops = np.repeat(np.cumsum(sizes), sizes)
     starts = stops - np.repeat(sizes, sizes)
     scaler = Scaler.fit(X)
     norms = scaler.norms(X).numpy()[order]
-    source, center = X.numpy(), scaler.center.numpy()
+    source = X.numpy()
     t, p = np.full(n, np.inf), np.full(n, n)  # of each image's nearest positive: D² and index        (n,)
     nearer = np.zeros(n, np.int64)
     lock = Lock()
 
-    def scaled(part: slice) -> Tensor:
-        rows = np.empty((part.stop - part.start, d), np.float32)
-        scaled_into(source, order[part], center, scaler.scale, rows)
-        return torch.from_numpy(rows)
-
     def find_positives(rows: slice) -> None:
-        A = scaled(rows)
+        A = scaler.transform(X, order[rows])
         first, last = int(starts[rows.start]), int(stops[rows.stop - 1])  # the classes of these rows
         for part in blocks_of(last - first, width):
             j0 = first + part.start
-            G = torch.mm(A, scaled(slice(j0, first + part.stop)).T).numpy()  # a_i·a_j                (b, w)
+            G = torch.mm(A, scaler.transform(X, order[j0 : first + part.stop]).T).numpy()  # a_i·a_j                (b, w)
             nearest_positives(G, rows.start, j0, source, order, starts, stops, norms, scaler.scale, scaler.least, t, p)
 
     def count_nearer(columns: slice) -> None:
-        B = scaled(columns)
+        B = scaler.transform(X, order[columns])
         space = torch.from_numpy(np.empty(height * len(B), np.float32))
         counts = np.zeros(columns.stop, np.int64)
         for rows in blocks_of(columns.stop, height):
-            A = scaled(rows)
+            A = scaler.transform(X, order[rows])
             j0 = max(columns.start, rows.start)  # what is left of the diagonal is the mirror image of what is right
             G = space[: len(A) * (columns.stop - j0)].view(len(A), columns.stop - j0)
             torch.mm(A, B[j0 - columns.start :].T, out=G)  # a_i·a_j                                  (b, w)
             count(G.numpy(), rows.start, j0, source, order, norms, c, t, p, scaler.least, counts)
         with lock:
             np.add(nearer[: columns.stop], counts, out=nearer[: columns.stop])
-            bar.advance(_share(columns, n))
+            bar.advance(len(B))
 
     with full_precision(X.device):
         parallel_for(find_positives, blocks_of(n, height))
@@ -151,9 +146,3 @@ def _first_ranks(X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: in
     ranks = np.empty_like(nearer)
     ranks[order] = np.where(t < np.inf, nearer + 1, 0)
     return ranks
-
-
-def _share(columns: slice, n: int) -> int:
-    """How many of n images' work these columns are, of which the last have most: whole numbers that add up to n."""
-    first, stop = int(columns.start), int(columns.stop)
-    return stop * stop // n - first * first // n
