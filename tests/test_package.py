@@ -53,9 +53,11 @@ PUBLIC = [
     "inspect_batch",
     "kmeans",
     "lifted_struct_loss",
+    "load_config",
     "map_at_r",
     "nearest_neighbors",
     "nmi",
+    "open_embedder",
     "pairwise_f1",
     "precision_at_1",
     "prepare",
@@ -147,3 +149,20 @@ print(seconds, *sorted(new - set(sys.stdlib_module_names)))
 
 def test_typed() -> None:
     assert (SOURCE / "py.typed").exists()
+
+
+def test_no_two_modules_or_public_classes_of_one_name() -> None:
+    stems = [path.stem for path in modules() if path.name != "__init__.py"]
+    assert len(stems) == len(set(stems))
+    classes = [
+        node.name
+        for path in modules()
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert len(classes) == len(set(classes))
+
+
+def test_packages_are_found_by_attribute() -> None:
+    for name in ("data", "training", "evaluation", "samplers", "losses"):
+        assert getattr(liftedstruct, name).__name__ == f"liftedstruct.{name}"

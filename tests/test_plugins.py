@@ -5,17 +5,20 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+import torch
 
 from liftedstruct.cli import main
 from liftedstruct.embedder import Embedder
 from liftedstruct.losses import LOSSES
 from liftedstruct.samplers import SAMPLERS
-from liftedstruct.training import load_config, train
+from liftedstruct.training import RunFolder, load_config, train
+from liftedstruct.training.learner import Learner
 from liftedstruct.trunks import TRUNKS
 from training.sets import products
 
 PLUGIN = dedent('''
     import numpy as np
+    import torch
     from torch import nn
 
     from liftedstruct.losses import LOSSES
@@ -38,6 +41,17 @@ PLUGIN = dedent('''
         def forward(self, embeddings, labels):
             D = (embeddings[:, None] - embeddings).square().sum(dim=2).add(1e-12).sqrt()
             return D[labels[:, None] == labels].pow(self.power).mean()
+
+
+    class ProxyLoss(nn.Module):
+        """A proxy of each class, with parameters of its own."""
+
+        def __init__(self, classes: int = 64, d=4) -> None:
+            super().__init__()
+            self.proxies = nn.Parameter(torch.randn(classes, d))
+
+        def forward(self, embeddings, labels):
+            return nn.functional.cross_entropy(-torch.cdist(embeddings, self.proxies), labels)
 
 
     class RandomSampler(Sampler):
@@ -70,6 +84,7 @@ PLUGIN = dedent('''
 
 
     LOSSES["pull"] = PullLoss
+    LOSSES["proxy"] = ProxyLoss
     SAMPLERS["random"] = RandomSampler
     TRUNKS["patches"] = patches
 ''')
@@ -80,7 +95,7 @@ def plugin(tmp_path: Path) -> Any:
     """The file; what it registers is taken out again."""
     (tmp_path / "toys.py").write_text(PLUGIN)
     yield tmp_path / "toys.py"
-    for registry, name in ((LOSSES, "pull"), (SAMPLERS, "random"), (TRUNKS, "patches")):
+    for registry, name in ((LOSSES, "pull"), (LOSSES, "proxy"), (SAMPLERS, "random"), (TRUNKS, "patches")):
         registry.pop(name, None)
 
 
@@ -104,6 +119,46 @@ def test_from_python(plugin: Path, tmp_path: Path) -> None:
     for wrong in ({"power": "high"}, {"powr": 1.0}):
         with pytest.raises(ValueError, match=r"powe?r"):
             load_config(data="d", out="o", loss={"name": "pull", **wrong})
+
+
+def test_parameters_of_a_loss_are_trained_and_resumed(plugin: Path, tmp_path: Path) -> None:
+    exec(compile(PLUGIN, plugin, "exec"), {"__name__": "toys"})
+    packed = products(tmp_path / "products", validation=0)
+    short: dict[str, Any] = {"trunk": "small", "dim": 4, "train_dim": 0, "crop": 28, "batch_size": 8, "threads": 1}
+
+    def proxies(name: str, steps: int) -> tuple[torch.Tensor, bytes]:
+        config = load_config(data=packed.folder, out=tmp_path / name, loss="proxy", steps=steps, checkpoint_minutes=0, **short)
+        run = train(config, progress=False)
+        state = RunFolder(run.folder).load_state()
+        assert state is not None
+        return state[0]["loss.proxies"], (run.folder / "embedder.safetensors").read_bytes()
+
+    first, _ = proxies("one", 1)
+    last, learned = proxies("all", 6)
+    assert not torch.equal(first, last)
+    folder = tmp_path / "resumed"
+    take_step, steps = Learner.take_step, []
+
+    def stop(self: Learner, *args: Any) -> Any:
+        steps.append(1)
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+        return take_step(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "take_step", stop)
+        with pytest.raises(KeyboardInterrupt):
+            proxies("resumed", 6)
+    assert folder.exists()
+    again, same = proxies("resumed", 6)
+    assert torch.equal(again, last)
+    assert same == learned
+
+
+def test_a_plugin_that_cannot_be_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "types.py").write_text("import a_package_that_is_not_there")
+    assert main(["--plugin", str(tmp_path / "types.py"), "list", "losses"]) == 2
+    assert "a_package_that_is_not_there" in capsys.readouterr().err
 
 
 def test_from_the_command_line(plugin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

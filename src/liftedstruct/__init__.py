@@ -19,14 +19,14 @@ from liftedstruct.runtime.lazy import lazy_names
 if TYPE_CHECKING:
     from liftedstruct.clustering import affinity_propagation, kmeans, nmi, pairwise_f1
     from liftedstruct.data import ImageSet, PackedImages, check_dataset, prepare, read_images
-    from liftedstruct.embedder import Embedder
+    from liftedstruct.embedder import Embedder, open_embedder
     from liftedstruct.embeddings import Embeddings, embed
     from liftedstruct.estimator import LiftedEmbedding
     from liftedstruct.evaluation import Comparison, Scores, compare, evaluate, evaluate_file
     from liftedstruct.projection import tsne
     from liftedstruct.retrieval import map_at_r, nearest_neighbors, precision_at_1, r_precision, recall_at_k, retrieval_recall
     from liftedstruct.samplers import BalancedSampler, HardNegativeSampler, PairSampler, Sampler, TripletSampler
-    from liftedstruct.training import Run, TrainConfig, train
+    from liftedstruct.training import Run, TrainConfig, load_config, train
 
 __all__ = [
     "BalancedSampler",
@@ -58,9 +58,11 @@ __all__ = [
     "inspect_batch",
     "kmeans",
     "lifted_struct_loss",
+    "load_config",
     "map_at_r",
     "nearest_neighbors",
     "nmi",
+    "open_embedder",
     "pairwise_f1",
     "precision_at_1",
     "prepare",
@@ -82,14 +84,14 @@ __getattr__ = lazy_names(
     {
         "clustering": ("affinity_propagation", "kmeans", "nmi", "pairwise_f1"),
         "data": ("ImageSet", "PackedImages", "check_dataset", "prepare", "read_images"),
-        "embedder": ("Embedder",),
+        "embedder": ("Embedder", "open_embedder"),
         "embeddings": ("Embeddings", "embed"),
         "estimator": ("LiftedEmbedding",),
         "evaluation": ("Comparison", "Scores", "compare", "evaluate", "evaluate_file"),
         "projection": ("tsne",),
         "retrieval": ("map_at_r", "nearest_neighbors", "precision_at_1", "r_precision", "recall_at_k", "retrieval_recall"),
         "samplers": ("BalancedSampler", "HardNegativeSampler", "PairSampler", "Sampler", "TripletSampler"),
-        "training": ("Run", "TrainConfig", "train"),
+        "training": ("Run", "TrainConfig", "load_config", "train"),
     },
 )
 

@@ -16,12 +16,10 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from liftedstruct.data import Indices, PackedImages
-from liftedstruct.data.splits import name_key
+from liftedstruct.data import Indices, PackedImages, name_key
 from liftedstruct.runtime.atomic import replacing
 from liftedstruct.runtime.checks import as_number, check_count
-from liftedstruct.trunks import TRUNKS, Trunk, make_trunk
-from liftedstruct.trunks.base import RANDOM
+from liftedstruct.trunks import RANDOM, TRUNKS, Trunk, make_trunk
 
 __all__ = ["EMBEDDER", "Embedder", "Seen", "TrainedOn", "open_embedder"]
 

@@ -20,7 +20,7 @@ from liftedstruct.runtime.atomic import replacing
 from liftedstruct.runtime.checks import as_classes, check_count
 from liftedstruct.runtime.memory import kept_memory
 from liftedstruct.runtime.progress import Bar
-from liftedstruct.trunks.layers import folded
+from liftedstruct.trunks import folded
 
 __all__ = ["EMBEDDINGS", "OF", "SCORES", "SEEN", "SHA", "Embeddings", "check_current", "embed", "embed_rows", "embeddings_file"]
 

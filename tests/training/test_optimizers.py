@@ -123,15 +123,19 @@ def test_gather_and_load_state_tensors(name: str) -> None:
         return embedder, OPTIMIZERS[name](embedder, weight_decay=1e-2)
 
     one, its_optimizer = make()
-    assert not [key for key in state_tensors(one, its_optimizer) if key.startswith("optimizer")]
+    assert not [key for key in state_tensors({"embedder": one}, its_optimizer) if key.startswith("optimizer")]
     step(one, its_optimizer)
-    saved = {key: tensor.detach().clone().contiguous() for key, tensor in state_tensors(one, its_optimizer).items()}
+    saved = {
+        key: tensor.detach().clone().contiguous() for key, tensor in state_tensors({"embedder": one}, its_optimizer).items()
+    }
     step(one, its_optimizer)
     other, other_optimizer = make()
-    load_state_tensors(saved, other, other_optimizer)
+    load_state_tensors(saved, {"embedder": other}, other_optimizer)
     step(other, other_optimizer)
     for (key, left), right in zip(
-        state_tensors(one, its_optimizer).items(), state_tensors(other, other_optimizer).values(), strict=True
+        state_tensors({"embedder": one}, its_optimizer).items(),
+        state_tensors({"embedder": other}, other_optimizer).values(),
+        strict=True,
     ):
         assert torch.equal(left, right), key
 
@@ -162,7 +166,7 @@ def test_what_comes_back_is_on_the_device_of_its_parameter() -> None:
     optimizer.step()
     away = tiny().to("meta")
     other = OPTIMIZERS["adamw"](away)
-    load_state_tensors(state_tensors(embedder, optimizer), away, other)
+    load_state_tensors(state_tensors({"embedder": embedder}, optimizer), {"embedder": away}, other)
     assert {value.device.type for state in other.state.values() for value in state.values()} == {"meta"}
 
 

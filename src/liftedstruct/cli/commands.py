@@ -51,8 +51,8 @@ def list_entries(what: Entries) -> None:
     from liftedstruct.data import FITS, READERS
     from liftedstruct.training import PRESETS, REGISTRIES
 
-    registries: dict[str, Any] = {f"{name}s": registry for name, registry in REGISTRIES.items()}
-    registries |= {"losses": REGISTRIES["loss"], "datasets": READERS, "fits": FITS}
+    declaring: dict[str, Any] = {f"{name}{'es' if name.endswith('s') else 's'}": each for name, each in REGISTRIES.items()}
+    registries: dict[str, Any] = {**declaring, "datasets": READERS, "fits": FITS}
     if what == "figures":  # which needs matplotlib
         from liftedstruct.figures import FIGURES
 
@@ -65,8 +65,10 @@ def list_entries(what: Entries) -> None:
         return
     for name, entry in registries[what].items():
         print(f"{name:<20} {(inspect.getdoc(entry) or '').partition(chr(10))[0]}".rstrip())  # python -OO has no docstrings
-        for option in options_of(entry) if what.removesuffix("s").replace("losse", "loss") in REGISTRIES else ():
+        for option in options_of(entry) if what in declaring else ():
             print(f"    {option.name} = {option.default!r}: {option.help}")
+    if what == "trunks":
+        print(f"{'timm:MODEL':<20} A model of timm; transformers:FOLDER one of transformers. Each needs its package.")
 
 
 def products(
@@ -190,6 +192,7 @@ def embed(
     weights: Path | None = None,
     crop: int | None = None,
     batch_size: int = 64,
+    device: str | None = None,
     seed: int = 0,
 ) -> None:
     """Embed the images of a prepared dataset with a run, an embedder's file or an untrained trunk.
@@ -203,12 +206,14 @@ def embed(
         weights: file with the weights of a trunk.
         crop: side of the center crops in pixels. Default: what the embedder was trained for.
         batch_size: images per forward pass.
+        device: cpu, cuda or cuda:N. Default: cuda if available.
         seed: of the random weights of a trunk that has no others.
     """
     from liftedstruct.data import PackedImages
     from liftedstruct.embedder import open_embedder
     from liftedstruct.embeddings import EMBEDDINGS, OF
     from liftedstruct.embeddings import embed as embed_images
+    from liftedstruct.training import find_device
     from liftedstruct.trunks import TRUNKS
 
     if out is None:
@@ -220,7 +225,7 @@ def embed(
     if dim not in (None, 0, embedder.dim):
         raise ValueError(f"--dim must be 0 or that of the embedder, {embedder.dim}, got {dim}. Train one of that size.")
     rows = None if part == "all" else getattr(packed, part)
-    result = embed_images(embedder, packed, rows, batch_size, crop, progress=True)
+    result = embed_images(embedder.to(find_device(device)), packed, rows, batch_size, crop, progress=True)
     result.save(out)
     print(f"{len(result):,} embeddings of {embedder.width:,} dimensions in {out}: {result.protocol[OF]}")
     if result.seen and result.seen.any:
@@ -261,7 +266,7 @@ def evaluate(
     if compare is not None and not compare.exists():
         raise ValueError(f"--compare must be a file or a run, there is none at {compare}. Check the path.")
     if compare is not None:
-        evaluation.check_comparable(file, compare)
+        evaluation.check_comparable(file, compare, labels)
     settings: dict[str, Any] = {"ks": whole_numbers("--ks", ks), "clustering": clustering, "n_clusters": n_clusters}
     settings |= {"labels": labels, "singles": singles, "seed": seed, "progress": True}
     scores = evaluation.evaluate_file(file, **settings)
@@ -384,7 +389,7 @@ def fit(
         size: side of the prepared images in pixels. Default: 256, more for larger crops.
         crop: side in pixels of the center crop that is embedded. Default: what suits the trunk.
         fit: how a rectangle becomes a square.
-        force: go on although the check found serious issues.
+        force: continue although the check found serious issues.
         seed: seed of every random choice.
     """
     from liftedstruct.data import DEFAULT_SIZE, META
@@ -429,7 +434,7 @@ def reproduce(
         weights: file with the trunk's weights, which the preset paper needs.
         steps: training steps of every run. Default: those of the preset.
         crop: side in pixels of the center crop that is embedded. Default: that of the preset.
-        force: go on if images are missing; the scores cannot be compared with those of others then.
+        force: continue if images are missing; the scores cannot be compared with those of others then.
         dry_run: print the plan with an estimate of its time, and do nothing.
     """
     from liftedstruct.recipes import reproduce as run_experiment

@@ -19,7 +19,8 @@ def add_flags(parser: argparse.ArgumentParser, function: Callable[..., Any], pos
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
         kind, required = _without_none(hints[name]), parameter.default is parameter.empty
-        settings: dict[str, Any] = {"help": describe(function, name).replace("%", "%%")}
+        shown = "" if required or parameter.default in (None, False, []) else f" (default: {parameter.default})"
+        settings: dict[str, Any] = {"help": (describe(function, name) + shown).replace("%", "%%")}
         if get_origin(kind) is list:
             settings |= {"type": get_args(kind)[0], "nargs": "+" if required else "*"}
         elif get_origin(kind) is Literal:
@@ -76,12 +77,16 @@ def config_values(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 def _options(registry: Mapping[str, Callable[..., Any]]) -> dict[str, tuple[Any, str]]:
     """Every option of a registry's entries: its type, and its help with the names of the entries that have it."""
-    found: dict[str, tuple[Any, str, list[str]]] = {}
+    kinds: dict[str, Any] = {}
+    texts: dict[str, dict[str, list[str]]] = {}
     for name, entry in registry.items():
         for option in options_of(entry):
-            annotation, text, names = found.get(option.name, (option.annotation, option.help, []))
-            found[option.name] = annotation if annotation == option.annotation else Any, text, [*names, name]
-    return {name: (annotation, f"{', '.join(names)}: {text}") for name, (annotation, text, names) in found.items()}
+            kinds[option.name] = option.annotation if kinds.get(option.name, option.annotation) == option.annotation else Any
+            texts.setdefault(option.name, {}).setdefault(option.help.rstrip("."), []).append(name)
+    return {
+        option: (kinds[option], "; ".join(f"{text} ({', '.join(names)})" for text, names in of_option.items()))
+        for option, of_option in texts.items()
+    }
 
 
 def _reader(name: str, annotation: Any, help: str = "") -> Callable[[str], Any]:

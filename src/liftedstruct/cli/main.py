@@ -116,19 +116,20 @@ def _run(argv: list[str]) -> int:
 
 def _load(plugin: str) -> None:
     """Import a module, or run a Python file, that adds entries to registries."""
-    file = Path(plugin)
+    file, name = Path(plugin), f"liftedstruct_plugin_{Path(plugin).stem}"
+    if file.suffix == ".py" and not file.is_file():
+        raise ValueError(f"--plugin must be a Python file or a module, there is none at {plugin}. Check the path.")
     try:
         if file.suffix != ".py":
             importlib.import_module(plugin)
             return
-        spec = importlib.util.spec_from_file_location(file.stem, file)
+        spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None
         assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[file.stem] = module
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    except (ImportError, OSError) as error:
-        raise ValueError(f"--plugin must be a Python file or a module, got {plugin!r}: {error}. Check the path.") from error
+    except ImportError as error:
+        raise ValueError(f"--plugin must be importable, {plugin} is not: {error}. Install what it needs.") from error
 
 
 def _add_global_flags(parser: argparse.ArgumentParser) -> None:

@@ -56,12 +56,12 @@ def are_scores_of(scores: Scores, found: Embeddings) -> bool:
     return same and scores.protocol.get(CHECKSUM) == _checksum(found.embeddings)
 
 
-def check_comparable(first: Path, second: Path) -> None:
+def check_comparable(first: Path, second: Path, labels: Path | None = None) -> None:
     """Raise unless two files of embeddings or scores are of the same images and, in a run's folder, of its embedder.
 
     It is found out before any work, and before any reading is noted.
     """
-    images = [_saved_ids(path) for path in (first, second)]
+    images = [_saved_ids(path, labels) for path in (first, second)]
     if not same_ids(*images):
         raise ValueError(
             f"files to compare must be of the same images in the same order, {first} and {second} are not. "
@@ -69,14 +69,14 @@ def check_comparable(first: Path, second: Path) -> None:
         )
 
 
-def _saved_ids(path: Path) -> dict[str, str]:
+def _saved_ids(path: Path, labels: Path | None) -> dict[str, str]:
     """What tells the images of a file of embeddings or scores apart."""
     if path.suffix == ".json":
         scores = Scores.load(path)
         check_current(path, scores.protocol)
         images = scores.images
     else:
-        images = _image_ids(Embeddings.load(path))
+        images = _image_ids(Embeddings.load(path, labels))
     if not images:
         raise ValueError(
             f"files to compare must say which images they are of, {path} does not. Save their paths as an array 'paths' "

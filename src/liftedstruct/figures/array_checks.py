@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import Indices
 
 __all__ = ["as_class_indices", "as_neighbors", "as_rows", "places_in_groups"]
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import Indices
 from liftedstruct.figures.array_checks import as_class_indices, as_neighbors, places_in_groups
 from liftedstruct.figures.style import FAINT, INK, NEGATIVE, PAPER, POSITIVE, new_figure, styled
 from liftedstruct.figures.text import fit_text

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from liftedstruct.data.image_set import Indices
+from liftedstruct.data import Indices
 from liftedstruct.figures.style import PAPER
 from liftedstruct.figures.thumbnails import Pixels, Thumbnails, checked_thumbnails
 from liftedstruct.runtime.checks import LabelsLike, as_classes, check_count

@@ -79,7 +79,7 @@ def contrastive_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: flo
 
 
 class ContrastiveLoss(nn.Module):
-    """:func:`contrastive_loss` as a module.
+    """Contrastive loss over all pairs of a batch, or Eq. 1 on rows (:func:`contrastive_loss`).
 
     Args:
         margin: distance beyond which a negative pair is far enough apart.

@@ -122,7 +122,7 @@ def structured_hinge_loss(
 
 
 class LiftedStructLoss(nn.Module):
-    """:func:`lifted_struct_loss` as a module.
+    """The lifted structured loss of the paper, its smooth bound, Eq. 4 (:func:`lifted_struct_loss`).
 
     Args:
         margin: the paper's alpha: how much farther than the positives the negatives should be.
@@ -147,7 +147,7 @@ class LiftedStructLoss(nn.Module):
 
 
 class StructuredHingeLoss(nn.Module):
-    """:func:`structured_hinge_loss` as a module.
+    """The non-smooth objective of the paper, Eq. 3 (:func:`structured_hinge_loss`).
 
     Args:
         margin: the paper's alpha: how much farther than the positives the negatives should be.

@@ -10,8 +10,7 @@ from liftedstruct.data import DEFAULT_SIZE, SIZE_PER_CROP, PackedImages
 from liftedstruct.embedder import Embedder
 from liftedstruct.embeddings import EMBEDDINGS, SHA, Embeddings, embed
 from liftedstruct.evaluation import evaluate_file, scores_file
-from liftedstruct.figures import EvaluatedRun
-from liftedstruct.figures.published import Published
+from liftedstruct.figures import EvaluatedRun, Published
 from liftedstruct.figures.style import METHOD_NAMES
 from liftedstruct.recipes.prepared import read_kept
 from liftedstruct.recipes.steps import Steps

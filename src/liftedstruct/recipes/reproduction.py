@@ -6,7 +6,7 @@ from typing import Any
 
 from liftedstruct.data import CARS, CUB, META, ONLINE_PRODUCTS, ImageSet, KnownDataset, PackedImages, read_images
 from liftedstruct.embeddings import EMBEDDINGS
-from liftedstruct.figures.published import published_for
+from liftedstruct.figures import published_for
 from liftedstruct.recipes.pace import measure_pace
 from liftedstruct.recipes.plan import check_requirements, configure, count_steps, describe_run, run_plan
 from liftedstruct.recipes.prepared import PREPARED, prepare_in
@@ -89,6 +89,8 @@ def reproduce(
         for size in sizes
         for loss in losses
     }
+    if not plan:
+        raise ValueError("losses, sizes and seeds must each have one entry or more, one of them has none. Leave it out.")
     first = next(iter(plan.values()))
     chosen = plan if only is None else {run: pick(plan, run, "a run of the plan") for run in only}
     size, fit = check_requirements(first), FITS_OF.get(name, "resize")
@@ -104,7 +106,7 @@ def reproduce(
         _check_whole(dataset, image_set, data, force)
     for config in plan.values():
         check_run(config)
-    text = _plan_text(plan, chosen, f"{dataset.name}, preset {preset}, into {folder}", dataset)
+    text = _plan_text(plan, chosen, f"{dataset.name}, preset {preset or 'default'}, into {folder}", dataset)
     if dry_run:
         return text
     say(text)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from liftedstruct.evaluation import compare
-from liftedstruct.figures import EvaluatedRun
-from liftedstruct.figures.published import Published, published_like
+from liftedstruct.figures import EvaluatedRun, Published, published_like
 from liftedstruct.figures.style import METHOD_NAMES
 from liftedstruct.report import words
 

@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from liftedstruct.data import Indices
+from liftedstruct.figures import Pixels, Thumbnails
 from liftedstruct.figures.style import INK, PAPER, AnyFigure, figure_bytes
-from liftedstruct.figures.thumbnails import Pixels, Thumbnails
 
 __all__ = ["breakable", "css_color", "image_urls", "inline_svg", "resource", "webp"]
 

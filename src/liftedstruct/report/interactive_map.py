@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liftedstruct.data import Indices
+from liftedstruct.figures import Pixels, Thumbnails
 from liftedstruct.figures.array_checks import places_in_groups
-from liftedstruct.figures.thumbnails import Pixels, Thumbnails
 from liftedstruct.report.inline import resource, webp
 from liftedstruct.runtime.progress import Bar
 

@@ -10,11 +10,9 @@ import numpy as np
 from liftedstruct.data import CARS, CUB, ONLINE_PRODUCTS, PackedImages
 from liftedstruct.embeddings import EMBEDDINGS, Embeddings, embeddings_file
 from liftedstruct.evaluation import Scores, are_scores_of, scores_file, with_recall_at
-from liftedstruct.figures import EvaluatedRun
-from liftedstruct.figures.thumbnails import Thumbnails, placeholders, thumbnails_of
+from liftedstruct.figures import EvaluatedRun, Thumbnails, placeholders, thumbnails_of
 from liftedstruct.runtime.progress import say
-from liftedstruct.training import TrainConfig
-from liftedstruct.training.run_folder import CONFIG, RunFolder
+from liftedstruct.training import CONFIG, RunFolder, TrainConfig
 
 __all__ = ["read_runs", "read_scores"]
 

@@ -14,6 +14,8 @@ def lazy_names(package: str, modules: Mapping[str, tuple[str, ...]]) -> Callable
     def get(name: str) -> Any:
         if name in places:
             return getattr(import_module(places[name]), name)
+        if name in modules:  # the module itself
+            return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get

@@ -1,6 +1,6 @@
 """Settings that own themselves: what has a type, a default and a line of help in one place, and is checked from there.
 
-A setting is a field of a dataclass or a keyword-only parameter of an entry in a registry (a dict by name of functions or
+A setting is a field of a dataclass or a keyword parameter of an entry in a registry (a dict by name of functions or
 classes: losses, samplers, trunks, ...). Its annotation is its type and range, its default the default, and the line
 ``name: text`` under ``Args:`` in the docstring its help. Flags, YAML files, ``liftedstruct list`` and the saved
 configuration are all made from that declaration.
@@ -126,16 +126,25 @@ def choose(what: str, registry: Registry, value: Any, base: Choice | None = None
 
 @cache
 def options_of(entry: Callable[..., Any]) -> tuple[Setting, ...]:
-    """What an entry of a registry declares: its keyword parameters that have defaults, but for ``seed``."""
+    """What an entry of a registry declares: its parameters that have defaults, but for those that a run hands to it."""
     hints = get_type_hints(entry.__init__ if inspect.isclass(entry) else entry, include_extras=True)
+    parameters = inspect.signature(entry).parameters
+    handed = HANDED.get(next(iter(parameters), ""), set())
     return tuple(
-        Setting(name, hints.get(name, Any), parameter.default, describe(entry, name))
-        for name, parameter in inspect.signature(entry).parameters.items()
-        if parameter.default is not parameter.empty and name not in NOT_OPTIONS
+        Setting(name, hints.get(name, _kind_of(parameter.default)), parameter.default, describe(entry, name))
+        for name, parameter in parameters.items()
+        if parameter.default is not parameter.empty and name not in handed
     )
 
 
-NOT_OPTIONS = {"batch_size", "features", "pretrained", "seed", "weights"}  # that a run hands to an entry itself
+# First parameter of entries whose further parameters a run hands to them: samplers and trunks.
+HANDED = {"labels": {"batch_size", "seed"}, "weights": {"weights", "pretrained"}}
+
+
+def _kind_of(default: Any) -> Any:
+    """The type of an option that declares none, by its default."""
+    kind = type(default)
+    return float if kind is int else kind if kind in WORDS else Any
 
 
 def describe(declared: Any, name: str) -> str:

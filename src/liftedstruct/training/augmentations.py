@@ -32,7 +32,7 @@ def random_crop(
     """Crops at random positions, not scaled.
 
     Args:
-        hflip: flip every other crop.
+        hflip: flip each crop with probability 1/2.
         color_jitter: largest relative change of brightness, contrast and saturation.
 
     """
@@ -53,7 +53,7 @@ def random_resized_crop(
 
     Args:
         min_crop_scale: smallest share of an image's area that a crop shows; 0 does not scale.
-        hflip: flip every other crop.
+        hflip: flip each crop with probability 1/2.
         color_jitter: largest relative change of brightness, contrast and saturation.
 
     """

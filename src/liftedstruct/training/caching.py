@@ -11,7 +11,7 @@ on the images beside it (so not with batch norms that use the statistics of the 
 random choices of the first (so every chunk draws its dropout from a seed of its own). It costs one forward pass more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,7 @@ def batch_gradient(
     chunk: int = 0,
     seed: tuple[int, ...] = (0,),
     scale: float = 1.0,
+    parameters: Sequence[nn.Parameter] = (),
 ) -> tuple[float, Tensor, Tensor]:
     """Add the gradient of ``objective(forward(inputs))`` to that of the parameters.
 
@@ -51,6 +52,7 @@ def batch_gradient(
         chunk: rows that go through the network at once; 0 means all, in one pass.
         seed: what dropout descends from; chunk number c appends c to it.
         scale: the gradient of the parameters is multiplied by it (float16 needs that).
+        parameters: of the objective, such as proxies; they get their gradient too.
 
     Returns:
         The loss, the embeddings (m, d) and the gradient of the loss at them (m, d).
@@ -68,7 +70,9 @@ def batch_gradient(
                 outputs.append(forward(rows))
     X = torch.cat([output.detach() for output in outputs]).float().requires_grad_()  #                (m, d)
     loss = objective(X)
-    (dX,) = torch.autograd.grad(loss, X)  #                                                           (m, d)
+    dX, *of_loss = torch.autograd.grad(loss, [X, *parameters], allow_unused=True)  #                  (m, d)
+    for parameter, gradient in zip(parameters, of_loss, strict=True):
+        parameter.grad = None if gradient is None else scale * gradient
     for c, (rows, dX_c) in enumerate(zip(chunks, dX.split(len(chunks[0])), strict=True)):
         if len(chunks) > 1:
             seed_torch(*seed, c)

@@ -72,7 +72,7 @@ class TrainConfig:
         sampler: which images meet in a batch (see "liftedstruct list samplers").
         batch_size: images per batch, at most; a sampler may round it down.
         steps: training steps.
-        crop: side of the center crop that is embedded, in pixels. Default: what suits the trunk.
+        crop: side of the center crop that is embedded, in pixels. Default: what suits the trunk, within the prepared size.
         train_crop: side of the crops in training, in pixels. Default: what suits the trunk, or crop if that is given.
         augmentation: crops to train on (see "liftedstruct list augmentations").
         optimizer: the optimizer (see "liftedstruct list optimizers").
@@ -81,7 +81,7 @@ class TrainConfig:
         warmup: steps of linear warm-up before the schedule.
         freeze: number of the trunk's first stages that stay fixed, or "trunk" for all. Default: what suits the trunk.
         freeze_batch_norm: keep the running statistics of batch norm layers.
-        ema_decay: decay of the exponential moving average of the weights, which is what is kept; 0 keeps the weights.
+        ema_decay: decay of the EMA of the weights, lower in the first steps; the EMA is what is kept. 0 keeps the weights.
         pretrained_mix: share of the pretrained weights in the weights that are kept (WiSE-FT). Default: what suits the trunk.
         clip_norm: largest norm of the gradient; 0 does not clip.
         cache_chunk: images per forward pass with gradient caching, exact for the whole batch; 0 is one pass.

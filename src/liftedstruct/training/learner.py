@@ -14,9 +14,12 @@ from liftedstruct.training.caching import batch_gradient
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.optimizers import lr_factor
 
-__all__ = ["DivergedError", "Learner", "Step"]
+__all__ = ["DivergedError", "Learner", "StepResult", "distance_scale"]
 
 DROPOUT = 6  # last word of a seed; samplers have 0 and 1, inputs.py 2 and 3, loop.py 5 and 7
+
+
+HUGE = 1e15  # no embedding of use is so large; its square still fits float32
 
 
 class DivergedError(ValueError):
@@ -24,7 +27,7 @@ class DivergedError(ValueError):
 
 
 @dataclass(frozen=True)
-class Step:
+class StepResult:
     """What a training step did."""
 
     loss: float
@@ -53,10 +56,11 @@ class Learner:
         forward: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self.config, self.labels, self.forward = config, labels, forward or network
-        self.loss: nn.Module = config.loss.make()
-        self.sampler: Sampler = config.sampler.make(labels, config.batch_size, seed=config.seed)
-        self.optimizer: torch.optim.Optimizer = config.optimizer.make(network)
         self.device = next(network.parameters()).device
+        self.loss: nn.Module = config.loss.make().to(self.device)
+        self.sampler: Sampler = config.sampler.make(labels, config.batch_size, seed=config.seed)
+        trained = network if not list(self.loss.parameters()) else nn.ModuleDict({"network": network, "loss": self.loss})
+        self.optimizer: torch.optim.Optimizer = config.optimizer.make(trained)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
 
     def refresh_due(self, step: int) -> bool:
@@ -67,19 +71,19 @@ class Learner:
         """Give the sampler the embeddings of all training images."""
         self.sampler.refresh(embeddings)
 
-    def take_step(self, step: int, inputs: Tensor, labels: Tensor) -> Step:
+    def take_step(self, step: int, inputs: Tensor, labels: Tensor) -> StepResult:
         """Update the network by one batch. Raises :class:`DivergedError` before any parameter changes."""
         config = self.config
         lr = config.lr * lr_factor(config.schedule.make, step, config.steps, config.warmup)
         for group in self.optimizer.param_groups:
-            group["lr"] = lr * group["lr_scale"]
+            group["lr"] = lr * group.get("lr_scale", 1.0)
         self.optimizer.zero_grad(set_to_none=True)
 
         def objective(X: Tensor) -> Tensor:
-            try:
-                J: Tensor = self.loss(X, labels.to(X.device))
-            except ValueError as error:  # of embeddings that are not finite
-                raise DivergedError(str(error)) from error
+            largest = X.detach().abs().max().item()
+            if not largest < HUGE:
+                raise DivergedError(f"the embeddings must stay finite, they are up to {largest:.3g}.")
+            J: Tensor = self.loss(X, labels.to(X.device))
             return J
 
         loss, X, dX = batch_gradient(
@@ -88,11 +92,12 @@ class Learner:
             objective,
             chunk=config.cache_chunk,
             seed=(config.seed, step, DROPOUT),
+            parameters=list(self.loss.parameters()),
             scale=self.scaler.scale(torch.ones((), device=self.device)).item(),
         )
         if not math.isfinite(loss):
             raise DivergedError(f"the loss must stay finite, it is {loss}.")
-        return Step(loss, X, dX, self._update(loss), lr)
+        return StepResult(loss, X, dX, self._update(loss), lr)
 
     def _update(self, loss: float) -> float:
         """A step of the optimizer; the norm of the gradient before it was clipped."""
@@ -107,3 +112,8 @@ class Learner:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         return norm
+
+
+def distance_scale(loss: nn.Module) -> float:
+    """The distance at which a loss tells two images apart: its margin, times its temperature; 1 if it has none."""
+    return (getattr(loss, "margin", None) or 1.0) * (getattr(loss, "temperature", None) or 1.0)

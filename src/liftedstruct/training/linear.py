@@ -32,7 +32,7 @@ from liftedstruct.runtime.threads import limit_threads
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.heads import principal_components
 from liftedstruct.training.inputs import HELD_OUT
-from liftedstruct.training.learner import DivergedError, Learner
+from liftedstruct.training.learner import DivergedError, Learner, distance_scale
 from liftedstruct.training.loop import SAMPLE, WEIGHTS
 from liftedstruct.training.machine import seed_torch
 
@@ -128,7 +128,8 @@ def _start(X: Floats, labels: Indices, config: TrainConfig) -> _Start:
     if config.head.name == "pca":
         nn.init.eye_(head.weight)  # the strongest axes
     else:
-        replace(config.head, options={**config.head.options, "scale": 1.0}).make(head, lambda: U)
+        unit = {"scale": 1.0} if "scale" in config.head.options else {}
+        replace(config.head, options={**config.head.options, **unit}).make(head, lambda: U)
     weight = head.weight.detach()
     scale = _scale(U @ weight.T.double(), labels, config)
     return _Start(mean, scale / peak * V.numpy(), (scale * U).float(), weight)
@@ -140,9 +141,8 @@ def _scale(embeddings: Tensor, labels: Indices, config: TrainConfig) -> float:
     i, j = i[labels[i] != labels[j]], j[labels[i] != labels[j]]
     distance = torch.linalg.vector_norm(embeddings[i] - embeddings[j], dim=1).mean().item()
     m = config.sampler.make(labels, config.batch_size, seed=config.seed).batch_size
-    loss, factor = config.loss.make(), float(config.head.options["scale"])
-    scale = (getattr(loss, "margin", 1.0) or 1.0) * getattr(loss, "temperature", 1.0)
-    wanted = loss.starting_distance(m) if hasattr(loss, "starting_distance") else 2 * scale
+    loss, factor = config.loss.make(), float(config.head.options.get("scale", 1.0))
+    wanted = loss.starting_distance(m) if hasattr(loss, "starting_distance") else 2 * distance_scale(loss)
     return factor * wanted / distance if distance > 0 else factor
 
 

@@ -23,7 +23,7 @@ from liftedstruct.training.caching import check_exact
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.heads import reduced
 from liftedstruct.training.inputs import CROPS, Batch, Prefetcher, split_rows
-from liftedstruct.training.learner import DivergedError, Learner
+from liftedstruct.training.learner import DivergedError, Learner, distance_scale
 from liftedstruct.training.machine import computing, seed_torch, stop_signals
 from liftedstruct.training.monitor import TrainingProgress, summarize_batch
 from liftedstruct.training.optimizers import (
@@ -166,9 +166,8 @@ class Training:
             update_ema(self.ema, self.embedder, min(config.ema_decay, self.step / (self.step + 10)))
         self.progress.advance(self.step)
         if self.step % config.log_every == 0 or self.step in (1, config.steps):
-            scale = getattr(loss, "margin", 1.0) * getattr(loss, "temperature", 1.0)
             line = {"step": self.step, "loss": done.loss, "lr": done.lr, "gradient_norm": done.gradient_norm}
-            line |= summarize_batch(done.embeddings, done.gradient, batch.labels.to(self.device), scale)
+            line |= summarize_batch(done.embeddings, done.gradient, batch.labels.to(self.device), distance_scale(loss))
             line["images_per_second"] = self.progress.pace(self.step)
             self.folder.log(line)
             self.progress.show(line)
@@ -184,7 +183,7 @@ class Training:
         batch = f"Its batch is in the log, the first image is {self.packed.paths[rows[0]]!r}; the " if len(rows) else "The "
         raise ValueError(
             f"step {self.step + 1}: {what} {batch}state of step {self.folder.saved_step} is kept. "
-            "Start again with a lower lr, with clip_norm, or with a higher loss.temperature."
+            "Start again with a lower lr, or with clip_norm."
         )
 
     def _embed(self, rows: Indices, embedder: Embedder) -> NDArray[np.float32]:
@@ -242,9 +241,13 @@ class Training:
         say(f"stopped by {what} after step {self.step:,}. The same command resumes it.")
         raise KeyboardInterrupt
 
+    def _modules(self) -> dict[str, nn.Module]:
+        """All that is trained."""
+        return {"embedder": self.embedder, "loss": self.learner.loss}
+
     def _save(self) -> None:
         """All that a run resumes from."""
-        tensors = state_tensors(self.embedder, self.learner.optimizer)
+        tensors = state_tensors(self._modules(), self.learner.optimizer)
         for prefix, copied in ((EMA, self.ema), (START, self.beginning)):
             if copied is not None:
                 tensors |= {prefix + name: tensor for name, tensor in copied.state_dict().items()}
@@ -261,7 +264,7 @@ class Training:
         self.folder.save_state(tensors, state)
 
     def _restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        load_state_tensors(tensors, self.embedder, self.learner.optimizer)
+        load_state_tensors(tensors, self._modules(), self.learner.optimizer)
         for prefix, copied in ((EMA, self.ema), (START, self.beginning)):
             if copied is not None:
                 copied.load_state_dict({name: tensors[prefix + name] for name in copied.state_dict()})

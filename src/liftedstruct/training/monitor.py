@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from liftedstruct.distances import SortedBatch, full_precision, workspace
-from liftedstruct.losses.inspection import effective_rank
+from liftedstruct.losses import effective_rank
 from liftedstruct.runtime.checks import as_embeddings
 from liftedstruct.runtime.progress import say, stderr_console
 

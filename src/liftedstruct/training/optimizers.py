@@ -79,14 +79,14 @@ def sgd(network: nn.Module, *, momentum: Fraction = 0.9, weight_decay: NonNegati
 
 
 def caffe_sgd(network: nn.Module, *, momentum: Fraction = 0.9, weight_decay: NonNegative = 2e-4) -> Optimizer:
-    """SGD with the parameter groups of the paper's code: the head's rate x 10, its bias x 20, biases of convolutions x 2.
+    """SGD with the parameter groups of the paper's code: the head's rate x 10, its bias x 20, other biases of layers x 2.
 
     Args:
         momentum: momentum factor.
         weight_decay: of weights; biases and normalization layers have none.
 
     """
-    head = getattr(network, "linear", None)
+    head = next((module for name, module in network.named_modules() if name.split(".")[-1] == "linear"), None)
     layers = [module for module in network.modules() if isinstance(module, nn.Linear | nn.modules.conv._ConvNd)]
     lr_scales = {id(layer.bias): 2.0 for layer in layers}
     if isinstance(head, nn.Linear):
@@ -163,23 +163,30 @@ def update_ema(ema: Embedder, embedder: Embedder, decay: float) -> None:
         kept.copy_(now)
 
 
-def state_tensors(embedder: Embedder, optimizer: Optimizer) -> dict[str, Tensor]:
-    """All tensors of the embedder and the optimizer by name, to be saved."""
-    tensors = {f"embedder.{name}": tensor for name, tensor in embedder.state_dict().items()}
-    for name, parameter in embedder.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            if isinstance(value, Tensor):  # SGD has a None before its first step
-                tensors[f"optimizer.{name}.{key}"] = value
+def state_tensors(modules: Mapping[str, nn.Module], optimizer: Optimizer) -> dict[str, Tensor]:
+    """All tensors of some modules and of their optimizer by name, to be saved."""
+    tensors: dict[str, Tensor] = {}
+    for prefix, module in modules.items():
+        tensors |= {f"{prefix}.{name}": tensor for name, tensor in module.state_dict().items()}
+        for name, parameter in module.named_parameters():
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer.{prefix}.{name}.{key}"] = value
+                elif value is not None:  # SGD has a None before its first step
+                    kind = type(value).__name__
+                    raise ValueError(
+                        f"an optimizer must keep its state in tensors to be resumed, {key} is {kind}. Use another."
+                    )
     return tensors
 
 
-def load_state_tensors(tensors: dict[str, Tensor], embedder: Embedder, optimizer: Optimizer) -> None:
+def load_state_tensors(tensors: Mapping[str, Tensor], modules: Mapping[str, nn.Module], optimizer: Optimizer) -> None:
     """What :func:`state_tensors` returned, back in place, in the memory layout that the steps after it are used to."""
-    own = "embedder."
-    embedder.load_state_dict({name.removeprefix(own): value for name, value in tensors.items() if name.startswith(own)})
-    for name, parameter in embedder.named_parameters():
-        prefix = f"optimizer.{name}."
-        for key in [key for key in tensors if key.startswith(prefix)]:
-            like = parameter if tensors[key].shape == parameter.shape else tensors[key]
-            value = torch.empty_like(like, device=parameter.device).copy_(tensors[key]).detach()
-            optimizer.state[parameter][key.removeprefix(prefix)] = value
+    for prefix, module in modules.items():
+        module.load_state_dict({name: tensors[f"{prefix}.{name}"] for name in module.state_dict()})
+        for name, parameter in module.named_parameters():
+            own = f"optimizer.{prefix}.{name}."
+            for key in [key for key in tensors if key.startswith(own)]:
+                like = parameter if tensors[key].shape == parameter.shape else tensors[key]
+                value = torch.empty_like(like, device=parameter.device).copy_(tensors[key]).detach()
+                optimizer.state[parameter][key.removeprefix(own)] = value

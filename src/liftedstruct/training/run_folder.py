@@ -2,7 +2,7 @@
 
 ``config.yaml`` has all settings, ``state.json`` what the run was begun with (data, versions), and ``state.safetensors`` all
 that moves: weights, optimizer, step and best score, in one file and so of one moment. ``log.jsonl`` has a line per logged
-step (where it says ``sampled_rows``, active pairs and distances are of so many rows of a larger batch), and
+step (where it says ``sampled_rows``, distances are of so many rows of a larger batch), and
 ``embedder.safetensors`` what was learned. Nothing is pickled.
 """
 
@@ -75,7 +75,10 @@ class RunFolder:
         if not self.has_run():
             raise ValueError(f"{self.path} must be the folder of a run, it has no {CONFIG}. Start one with liftedstruct train.")
         self.record()  # of a version that can be read
-        return load_config(self / CONFIG)
+        try:
+            return load_config(self / CONFIG)
+        except ValueError as error:
+            raise ValueError(f"{self / CONFIG}: {error} If a plugin adds it, pass --plugin FILE.") from error
 
     def has_run(self) -> bool:
         """Whether a run was started here."""

@@ -17,8 +17,8 @@ from liftedstruct.trunks import Trunk, make_trunk
 
 __all__ = ["Run", "check_run", "starting_trunk", "train"]
 
-FREE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every")  # may change without another embedding
-OPEN = ("pool", "train_dim", "crop", "train_crop", "freeze", "pretrained_mix")  # None leaves them to the trunk
+MAY_CHANGE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every")  # may change without another embedding
+LEFT_TO_TRUNK = ("pool", "train_dim", "crop", "train_crop", "freeze", "pretrained_mix")  # None leaves them to the trunk
 TRAIN_DIM = 512
 
 
@@ -58,8 +58,8 @@ def train(config: TrainConfig, *, progress: bool = True) -> Run:
     check_run(config)
     begun, state = folder.config(), folder.progress()
     if state is None or state["step"] < begun.steps or not (folder / EMBEDDER).exists():
-        free = {name: getattr(config, name) for name in ("data", "device", "threads") if getattr(config, name) is not None}
-        return _train(replace(begun, out=str(folder.path), **free), folder, progress)
+        free = {name: getattr(config, name) for name in MAY_CHANGE if getattr(config, name) is not None}
+        return _train(replace(begun, **free), folder, progress)
     if progress:
         say(f"{folder.path} has all its {begun.steps:,} steps, nothing to do")
     return Run(folder.path, begun, state["step"], state["best_step"], state["best"] if state["best"] >= 0 else None)
@@ -71,11 +71,11 @@ def check_run(config: TrainConfig) -> None:
     if not folder.has_run():
         return
     begun = folder.config()
-    for name in (field.name for field in fields(TrainConfig) if field.name not in FREE):
+    for name in (field.name for field in fields(TrainConfig) if field.name not in MAY_CHANGE):
         was, now = getattr(begun, name), getattr(config, name)
         if name == "weights":
             was, now = _absolute(was), _absolute(now)
-        if now != was and not (now is None and name in OPEN):
+        if now != was and not (now is None and name in LEFT_TO_TRUNK):
             raise ValueError(
                 f"{folder.path} must hold a run of these settings, its {name} is {was} and not {now}. "
                 "Choose another folder, or remove that one."
@@ -103,8 +103,15 @@ def _train(config: TrainConfig, folder: RunFolder, progress: bool) -> Run:
         else:
             record, state = folder.record(), folder.load_state()
             _check_same(record, packed)
+            for key, now in _machine().items():
+                if progress and record[key] != now:
+                    say(f"warning: {key} was {record[key]} when the run began and is {now}; the last digits may differ")
         trunk = _make_trunk(config, state[1] if state else None)
         config = _resolved(config, packed, trunk, device)
+        if progress and config.crop and config.crop < trunk.suggested["crop"] and packed.size == config.crop:
+            say(
+                f"crops are of {config.crop} px, as large as the prepared images; {trunk.suggested['crop']} suit the trunk better"
+            )
         embedder = Embedder(trunk, config.train_dim or config.dim, config.dropout, config.normalize, config.crop)
         training = Training(config, folder, packed, embedder.to(device), progress)
         training.check()
@@ -161,15 +168,12 @@ def _resolved(config: TrainConfig, packed: PackedImages, trunk: Trunk, device: t
 
 
 def _check_same(record: dict[str, Any], packed: PackedImages) -> None:
-    """Raise if the data changed since the run began; say so if the machine did."""
+    """Raise if the data changed since the run began."""
     if record["checksum"] != packed.checksum:
         raise ValueError(
             f"{packed.folder} must be as it was when the run began, its checksum was {record['checksum'][:12]} and is "
             f"{packed.checksum[:12]}. Bring it back, or start another run."
         )
-    for key, now in _machine().items():
-        if record[key] != now:
-            say(f"warning: {key} was {record[key]} when the run began and is {now}; the last digits may differ")
 
 
 def _check_counts(record: dict[str, Any], training: Training) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 
 from liftedstruct.runtime.settings import choose
-from liftedstruct.trunks.base import POOLS, Trunk
+from liftedstruct.trunks.base import POOLS, RANDOM, Trunk
 from liftedstruct.trunks.efficientnet_lite import efficientnet_lite0, efficientnet_lite1, efficientnet_lite2
 from liftedstruct.trunks.googlenet import googlenet
+from liftedstruct.trunks.layers import folded
 from liftedstruct.trunks.small import small
 
-__all__ = ["DEFAULT_TRUNK", "POOLS", "TRUNKS", "Trunk", "make_trunk"]
+__all__ = ["DEFAULT_TRUNK", "POOLS", "RANDOM", "TRUNKS", "Trunk", "folded", "make_trunk"]
 
 DEFAULT_TRUNK = "efficientnet_lite0"
 ADAPTED = ("timm", "transformers")  # packages that trunks can be taken from, by names such as timm:resnet50
@@ -56,6 +57,8 @@ def make_trunk(name: str = DEFAULT_TRUNK, weights: str | Path | None = None, pre
     """
     trunk = choose("trunk", TRUNKS, {"name": name, **options}).make(weights, pretrained)
     trunk.options = {**options, **trunk.options}
+    if ":" not in name:
+        trunk.name = name  # by which it is made again
     trunk.to(memory_format=torch.channels_last)
     eval_trunk: Trunk = trunk.eval()
     return eval_trunk
