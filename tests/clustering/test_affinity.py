@@ -57,6 +57,7 @@ SETS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("share", [0.2, 1.0, 8.0])
 def test_net_similarity_is_at_least_scikit_learns(name: str, share: float) -> None:

@@ -335,6 +335,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anew", [False, True])
 def test_death_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool) -> None:
     """Whatever is the last thing that reaches the disk, no half of a set reads as whole, and prepare resumes."""

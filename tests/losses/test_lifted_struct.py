@@ -269,6 +269,7 @@ class Work(TorchDispatchMode):
         return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [lifted_struct_loss, structured_hinge_loss])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_clusters_take_little_more_work_than_a_random_batch(loss: Loss, dtype: torch.dtype) -> None:

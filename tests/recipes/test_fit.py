@@ -43,6 +43,7 @@ def test_fifty_images(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert Embedder.load(tmp_path / "out/run/embedder.safetensors").dim == 8
 
 
+@pytest.mark.slow
 def test_more_classes_have_some_held_out(tmp_path: Path) -> None:
     images = read_images(folder_of(tmp_path / "photos", classes=200, images=2))
     fit(images, tmp_path / "out", steps=2, **SMALL)  # type: ignore[arg-type]
@@ -85,6 +86,7 @@ def test_pictures_that_came_later(photos: Path, tmp_path: Path) -> None:
         fit(read_images(tmp_path / "photos"), tmp_path / "out", **SMALL)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_ctrl_c_and_again(photos: Path, tmp_path: Path) -> None:
     settings = {**SMALL, "steps": 150}
     flags = [word for name, value in settings.items() for word in (f"--{name}", str(value))]

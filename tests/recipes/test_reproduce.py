@@ -35,6 +35,7 @@ def test_the_plan_is_said_and_nothing_done(cub: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_all_of_it_then_some_more(cub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {**QUICK, "losses": ("triplet", "lifted_struct"), "sizes": (512,)}
     first = reproduce("cub", cub / "prepared", tmp_path, only=["lifted_struct-512"], **settings)

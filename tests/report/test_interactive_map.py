@@ -153,6 +153,7 @@ def noise(rows: Indices, side: int) -> Pixels:
     return np.stack([np.random.default_rng(row).integers(0, 256, (side, side, 3), np.uint8) for row in rows])
 
 
+@pytest.mark.slow
 def test_size() -> None:
     squares = Squares(n=130)
     inputs = ([squares.view()], squares.labels, squares.class_names, squares.captions, noise)
@@ -176,6 +177,7 @@ def test_size() -> None:
         map_html(*inputs, max_bytes=90_000)
 
 
+@pytest.mark.slow
 def test_the_least_size_that_is_named_is_enough() -> None:
     squares = Squares(n=130)
     inputs = ([squares.view()], squares.labels, squares.class_names, squares.captions, noise)

@@ -81,6 +81,7 @@ def write_often(file: Path, content: list[int], times: int) -> None:
         write_json(file, content)
 
 
+@pytest.mark.slow
 def test_two_writers_of_one_file_do_not_tear_it(tmp_path: Path) -> None:
     file = tmp_path / "file.json"
     contents = [[number] * 20_000 for number in (1, 2)]
@@ -151,6 +152,7 @@ def test_a_failing_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_an_open_descriptor_is_appended_to(tmp_path: Path) -> None:
     """``--out /dev/stdout >> file`` keeps what is in the file, and what is printed after it."""
     file, link = tmp_path / "file", tmp_path / "link"

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import liftedstruct
 
 HELP_AND_RECALL = """
@@ -59,6 +61,7 @@ def run(script: Path, *arguments: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_nothing_can_be_written(tmp_path: Path) -> None:
     """Neither beside the source nor in a home folder, as in a container: files stand where numba would make folders."""
     site, script = tmp_path / "site", tmp_path / "script.py"

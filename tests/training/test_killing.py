@@ -3,11 +3,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import liftedstruct
 from training import killing
 from training.sets import products
 
 
+@pytest.mark.slow
 def test_killed_at_twenty_random_moments(tmp_path: Path) -> None:
     packed = products(tmp_path / "products")
     roots = (Path(liftedstruct.__file__).parents[1], Path(killing.__file__).parents[1])

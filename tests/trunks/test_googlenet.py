@@ -127,6 +127,7 @@ def test_every_form_is_the_plain_network(tmp_path: Path, form: str, height: int,
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
 
 
+@pytest.mark.slow
 def test_old_caffe_files_and_safetensors(tmp_path: Path) -> None:
     new = make_trunk("googlenet", make_file("bvlc", tmp_path)[0])
     old = make_trunk("googlenet", make_file("bvlc", tmp_path, old=True)[0])

@@ -144,7 +144,7 @@ HANDED = {"labels": {"batch_size", "seed"}, "weights": {"weights", "pretrained"}
 def _kind_of(default: Any) -> Any:
     """The type of an option that declares none, by its default."""
     kind = type(default)
-    return float if kind is int else kind if kind in WORDS else Any
+    return int | float if kind is int else kind if kind in WORDS else Any
 
 
 def describe(declared: Any, name: str) -> str:

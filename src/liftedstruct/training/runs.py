@@ -110,7 +110,7 @@ def _train(config: TrainConfig, folder: RunFolder, progress: bool) -> Run:
         config = _resolved(config, packed, trunk, device)
         if progress and config.crop and config.crop < trunk.suggested["crop"] and packed.size == config.crop:
             say(
-                f"crops are of {config.crop} px, as large as the prepared images; {trunk.suggested['crop']} suit the trunk better"
+                f"crops of {config.crop} px, the size of the prepared images; {trunk.suggested['crop']} px suit the trunk better"
             )
         embedder = Embedder(trunk, config.train_dim or config.dim, config.dropout, config.normalize, config.crop)
         training = Training(config, folder, packed, embedder.to(device), progress)
