@@ -5,7 +5,7 @@
 Of digits (10 classes) two classes are held out at a time, of wine and iris (3 classes each) one. The score is the share of
 images of the held-out classes whose nearest image among **all** images is of their class, in percent: with a single class
 held out, its images alone would be right always. Features are standardized. One setting is changed at a time, from the
-defaults; every row is the mean over all folds and three seeds. Writes ``benchmarks/results/features.json``.
+defaults; every row is the mean over all folds and two seeds. Writes ``benchmarks/results/features.json``.
 """
 
 import json
@@ -22,14 +22,14 @@ from machine import describe_machine
 
 RESULTS = Path(__file__).parent / "results" / "features.json"
 DATASETS = {"digits": (load_digits, 2), "wine": (load_wine, 1), "iris": (load_iris, 1)}  # classes held out at a time
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 TRIALS: list[dict[str, Any]] = [
     {},
-    *({"lr": lr} for lr in (1e-3, 4e-3, 1.6e-2, 6.4e-2)),
-    *({"margin": margin} for margin in (0.5, 2.0, 4.0)),
-    *({"samples_per_class": count} for count in (4, 8, 16)),
+    *({"lr": lr} for lr in (2.5e-4, 1e-3, 4e-3, 1.6e-2)),
+    *({"margin": margin} for margin in (0.5, 4.0)),
+    *({"samples_per_class": count} for count in (4, 16)),
     *({"steps": steps} for steps in (100, 1000)),
-    *({"batch_size": size} for size in (32, 64, 256)),
+    *({"batch_size": size} for size in (32, 256)),
 ]
 
 
