@@ -109,9 +109,7 @@ def _train(config: TrainConfig, folder: RunFolder, progress: bool) -> Run:
         trunk = _make_trunk(config, state[1] if state else None)
         config = _resolved(config, packed, trunk, device)
         if progress and config.crop and config.crop < trunk.suggested["crop"] and packed.size == config.crop:
-            say(
-                f"crops of {config.crop} px, the size of the prepared images; {trunk.suggested['crop']} px suit the trunk better"
-            )
+            say(f"crops of {config.crop} px, the size of the prepared images; {trunk.suggested['crop']} px suit the trunk")
         embedder = Embedder(trunk, config.train_dim or config.dim, config.dropout, config.normalize, config.crop)
         training = Training(config, folder, packed, embedder.to(device), progress)
         training.check()
