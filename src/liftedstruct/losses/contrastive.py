@@ -79,7 +79,9 @@ def contrastive_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: flo
 
 
 class ContrastiveLoss(nn.Module):
-    """Contrastive loss over all pairs of a batch, or Eq. 1 on rows (:func:`contrastive_loss`).
+    """Contrastive loss over all pairs of a batch, or Eq. 1 on rows.
+
+    :func:`contrastive_loss` as a module.
 
     Args:
         margin: distance beyond which a negative pair is far enough apart.

@@ -122,7 +122,9 @@ def structured_hinge_loss(
 
 
 class LiftedStructLoss(nn.Module):
-    """The lifted structured loss of the paper, its smooth bound, Eq. 4 (:func:`lifted_struct_loss`).
+    """The lifted structured loss of the paper, its smooth bound, Eq. 4.
+
+    :func:`lifted_struct_loss` as a module.
 
     Args:
         margin: the paper's alpha: how much farther than the positives the negatives should be.
@@ -147,7 +149,9 @@ class LiftedStructLoss(nn.Module):
 
 
 class StructuredHingeLoss(nn.Module):
-    """The non-smooth objective of the paper, Eq. 3 (:func:`structured_hinge_loss`).
+    """The non-smooth objective of the paper, Eq. 3.
+
+    :func:`structured_hinge_loss` as a module.
 
     Args:
         margin: the paper's alpha: how much farther than the positives the negatives should be.

@@ -73,7 +73,9 @@ def triplet_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float =
 
 
 class TripletLoss(nn.Module):
-    """Triplet loss over all or semi-hard triplets of a batch, or Eq. 2 on rows (:func:`triplet_loss`).
+    """Triplet loss over all or semi-hard triplets of a batch, or Eq. 2 on rows.
+
+    :func:`triplet_loss` as a module.
 
     Args:
         margin: how much larger the squared distance to the negative should be than that to the positive.
