@@ -152,6 +152,7 @@ def test_the_seed_decides_and_nothing_else() -> None:
         assert chosen(kind, X, y, count=3, seed=3).rows.tolist() == one.rows.tolist()[:3]
 
 
+@pytest.mark.slow
 @given(st.integers(2, 30), st.integers(1, 6), st.integers(1, 7), st.integers(0, 9))
 @settings(deadline=None, max_examples=40)
 def test_every_choice_keeps_its_rule(n: int, classes: int, k: int, seed: int) -> None:

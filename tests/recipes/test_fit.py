@@ -69,6 +69,7 @@ def test_what_is_serious_stops_it(photos: Path, tmp_path: Path, capsys: pytest.C
     assert (tmp_path / "out/report.html").is_file()
 
 
+@pytest.mark.slow
 def test_other_settings_in_the_same_folder(photos: Path, tmp_path: Path) -> None:
     images = read_images(photos)
     fit(images, tmp_path / "out", steps=2, **SMALL)  # type: ignore[arg-type]
