@@ -28,8 +28,7 @@ TRIALS: list[dict[str, Any]] = [
     *({"lr": lr} for lr in (2.5e-4, 1e-3, 4e-3, 1.6e-2)),
     *({"margin": margin} for margin in (0.5, 4.0)),
     *({"samples_per_class": count} for count in (4, 16)),
-    *({"steps": steps} for steps in (100, 1000)),
-    *({"batch_size": size} for size in (32, 256)),
+    {"steps": 100},
 ]
 
 
@@ -37,7 +36,7 @@ def make(trial: dict[str, Any], seed: int) -> ls.LiftedEmbedding:
     """The estimator of a trial."""
     settings = {"sampler": {"samples_per_class": trial["samples_per_class"]}} if "samples_per_class" in trial else None
     loss: Any = {"name": "lifted_struct", "margin": trial["margin"]} if "margin" in trial else "lifted_struct"
-    plain = {name: value for name, value in trial.items() if name in ("lr", "steps", "batch_size")}
+    plain = {name: value for name, value in trial.items() if name in ("lr", "steps")}
     return ls.LiftedEmbedding(64, loss=loss, settings=settings, random_state=seed, **plain)
 
 
