@@ -238,7 +238,7 @@ def test_scores_on_the_test_classes_are_those_of_the_recipe(name: str) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8") if name == "README.md" else PAGES[name]
     rows = {row.replace("**", "") for row in text.splitlines() if row.startswith("| ")}
     trunks = {"efficientnet_lite0": "EfficientNet-Lite0", "googlenet": "GoogLeNet"}
-    losses = {"lifted_struct": "lifted structured"}
+    losses = {"lifted_struct": "lifted structured", "untrained": "pretrained"}
     finals = (ROOT / "benchmarks" / "results" / "recipe-finals.jsonl").read_text().splitlines()
     for final in map(json.loads, finals):
         value, low, high = (100 * number for number in final["measures"]["Recall@1"])
@@ -275,10 +275,10 @@ def test_tables_are_made_of_the_results(name: str, monkeypatch: pytest.MonkeyPat
     assert tables.filled(PAGES[name], tables.read_all()) == PAGES[name], "Run: python docs/tables.py"
 
 
-def test_the_page_on_pictures_has_every_figure() -> None:
+def test_the_page_on_the_report_has_every_figure() -> None:
     from liftedstruct.figures import FIGURES
 
-    rows = re.findall(r"^\| (`[a-z-]+`.*?) \| (?:runs|a run|nothing) \|", PAGES["pictures.md"], flags=re.MULTILINE)
+    rows = re.findall(r"^\| (`[a-z-]+`.*?) \| (?:runs|a run|nothing) \|", PAGES["report.md"], flags=re.MULTILINE)
     assert sorted(re.findall(r"`([a-z-]+)`", " ".join(rows))) == sorted(FIGURES)
 
 
