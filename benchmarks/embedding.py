@@ -32,7 +32,7 @@ from liftedstruct.runtime.memory import kept_memory
 from liftedstruct.trunks import TRUNKS, Trunk, make_trunk
 from liftedstruct.trunks.layers import folded
 from machine import processor
-from records import Beside
+from records import Baseline
 from table import Table, flags, seconds
 
 BATCH, SIZE, ROUNDS, KS = 64, 256, 5, (1, 2, 4, 8)
@@ -100,8 +100,8 @@ def measure_embedding(name: str, packed: PackedImages, batches: int, table: Tabl
     beside = []
     for what, least in (("bare trunk", 0.9), ("bare trunk, folded", 0.9), ("plain loop, default memory", 3.0)):
         ratio = statistics.median(x / y for x, y in zip(rates["embedding"], rates[what], strict=True))
-        beside.append(Beside(what, statistics.median(rates[what]), ratio))
-        table.bar(f"times the speed of the {what}, embedding", ratio, least=least)
+        beside.append(Baseline(what, statistics.median(rates[what]), ratio))
+        table.target(f"times the speed of the {what}, embedding", ratio, minimum=least)
     table.row("embedding", statistics.median(rates["embedding"]), "images/s", *beside)
 
 
@@ -114,7 +114,7 @@ def plain_in_its_own_process(name: str, packed: PackedImages, batches: int) -> f
 def plain_rate(name: str, packed: PackedImages, batches: int) -> float:
     """Images per second of the loop that one writes first."""
     trunk = TRUNKS[name](pretrained=False).eval()
-    head = torch.nn.Linear(trunk.width, 64)
+    head = torch.nn.Linear(trunk.num_features, 64)
 
     def loop(count: int) -> None:
         with torch.no_grad():
@@ -141,9 +141,9 @@ def measure_untrained(data: Path, folder: Path, table: Table) -> None:
             found = [100 * share for share in recall_at_k(points, labels, KS).values()]
             table.say(f"  {distance:<10} R@{', '.join(map(str, KS))}: " + " ".join(f"{value:.1f}" for value in found))
             for k, value, noted in zip(KS, found, published, strict=True):
-                table.row(f"Recall@{k}, {distance}", value, "%", Beside("noted", noted))
+                table.row(f"Recall@{k}, {distance}", value, "%", Baseline("noted", noted))
             most = max(abs(a - b) for a, b in zip(found, published, strict=True))
-            table.bar(f"points off the noted recalls, {name}, {distance}", most, most=0.5)
+            table.target(f"points off the noted recalls, {name}, {distance}", most, maximum=0.5)
 
 
 def noise(folder: Path) -> PackedImages:

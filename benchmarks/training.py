@@ -31,7 +31,7 @@ from liftedstruct.training.loop import Training
 from liftedstruct.training.optimizers import training_mode
 from liftedstruct.trunks import DEFAULT_TRUNK, Trunk, make_trunk
 from machine import processor, status_bytes
-from records import Beside
+from records import Baseline
 from table import Table, flags
 
 ROUNDS = 10
@@ -52,7 +52,7 @@ class TimedTraining(Training):
         self.steps.append(time.perf_counter() - self.begin)  # with what the loop did since the last bare pass
         self.learner.optimizer.zero_grad()
         trunk = self.embedder.trunk
-        scaled, gradient = trunk.scale(batch.inputs), torch.ones(len(batch.inputs), trunk.width)
+        scaled, gradient = trunk.scale(batch.inputs), torch.ones(len(batch.inputs), trunk.num_features)
         begin = time.perf_counter()
         trunk(scaled).backward(gradient)
         self.bares.append(time.perf_counter() - begin)
@@ -74,8 +74,8 @@ def measure_step(table: Table, m: int = 64) -> None:
     table.section(f"a training step, {config.trunk}, {m} images of {CROP} px")
     table.say(f"{config.trunk}, {m} images of {CROP} px: step {step:.3f} s, bare forward and backward {bare:.3f} s (medians)")
     ratio = statistics.median(ratios)
-    table.row("a whole step", step, "s", Beside("bare forward and backward", bare, 1 / ratio))
-    table.bar("times the bare forward and backward, a training step", ratio, most=1.05)
+    table.row("a whole step", step, "s", Baseline("bare forward and backward", bare, 1 / ratio))
+    table.target("times the bare forward and backward, a training step", ratio, maximum=1.05)
 
 
 def timed(config: TrainConfig, packed: PackedImages) -> TimedTraining:
@@ -111,9 +111,9 @@ def measure_caching(table: Table) -> None:
         peaks[m] = peak
         how = f"in chunks of {chunk}" if chunk else "at once"
         table.say(f"m = {m:3} {how}: peak {peak / 1e6:,.0f} MB ({own / 1e6:,.0f} MB before)")
-    table.row(f"512 images in chunks of {CHUNK}", peaks[512] / 1e6, "MB", Beside("64 images at once", peaks[64] / 1e6))
-    table.bar("of the memory of a plain batch of 64, gradient caching of 512", peaks[512] / peaks[64], most=1)
-    table.bar("difference of the gradients over the largest, m = 512, times 1e5", 1e5 * difference(512, CHUNK), most=1)
+    table.row(f"512 images in chunks of {CHUNK}", peaks[512] / 1e6, "MB", Baseline("64 images at once", peaks[64] / 1e6))
+    table.target("of the memory of a plain batch of 64, gradient caching of 512", peaks[512] / peaks[64], maximum=1)
+    table.target("difference of the gradients over the largest, m = 512, times 1e5", 1e5 * difference(512, CHUNK), maximum=1)
 
 
 def example(m: int, crop: int) -> tuple[Embedder, Tensor, Tensor]:

@@ -84,11 +84,11 @@ def test_save_and_load(tmp_path: Path, packed: PackedImages, dim: int) -> None:
 
 
 def test_equal_embedders_are_equal_bytes(tmp_path: Path) -> None:
-    embedder = Embedder(make_trunk("googlenet", pretrained=False, form="torchvision"), 8)
+    embedder = Embedder(make_trunk("googlenet", pretrained=False, variant="torchvision"), 8)
     contents = {embedder.save(tmp_path / f"{i}.safetensors").read_bytes() for i in range(3)}
     contents.add(Embedder.load(tmp_path / "0.safetensors").save(tmp_path / "again.safetensors").read_bytes())
     assert len(contents) == 1
-    assert Embedder.load(tmp_path / "0.safetensors").trunk.form == "torchvision"
+    assert Embedder.load(tmp_path / "0.safetensors").trunk.variant == "torchvision"
 
 
 def rewrite(file: Path, **changes: Any) -> None:
@@ -149,8 +149,8 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
     rewrite(file, trunk="smal")
     with pytest.raises(ValueError, match="Did you mean 'small'"):
         Embedder.load(file)
-    rewrite(file, version=2)
-    with pytest.raises(ValueError, match=r"must be of version 3, got 2"):
+    rewrite(file, version=3)
+    with pytest.raises(ValueError, match=r"must be of version 4, got 3"):
         Embedder.load(file)
 
 

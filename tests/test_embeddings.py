@@ -60,7 +60,7 @@ def test_part_and_protocol(packed: PackedImages, part: str) -> None:
         "embeddings of": f"small, no training recorded; {part} part of {packed.folder.name} (checksum {packed.checksum[:12]})",
         "embedder SHA-256": make_embedder().short_sha(),
         "trunk": "small",
-        "form": "",
+        "variant": "",
         "weights": "random weights",
         "pool": "avg",
         "dim": 16,
@@ -68,7 +68,7 @@ def test_part_and_protocol(packed: PackedImages, part: str) -> None:
         "data": "noise",
         "checksum": packed.checksum,
         "size": 40,
-        "fit": "resize",
+        "resize_mode": "squash",
         "crop": 24,
     }
 

@@ -80,7 +80,7 @@ PLUGIN = dedent('''
 
         """
         stages = {"stem": [nn.Conv2d(3, width, 8, 8), nn.ReLU()]}
-        return Trunk("patches", stages, input_size=24, width=width, mean=(127.5,) * 3, deviation=(64.0,) * 3, least=8)
+        return Trunk("patches", stages, input_size=24, num_features=width, mean=(127.5,) * 3, std=(64.0,) * 3, min_size=8)
 
 
     LOSSES["pull"] = PullLoss
@@ -114,7 +114,7 @@ def test_from_python(plugin: Path, tmp_path: Path) -> None:
     run = train(config, progress=False)
     losses = [line["loss"] for line in run.log() if "loss" in line]
     assert len(losses) == 4
-    assert run.embedder().trunk.width == 7
+    assert run.embedder().trunk.num_features == 7
     assert train(config, progress=False) == run  # found again by settings that are not ours
     for wrong in ({"power": "high"}, {"powr": 1.0}):
         with pytest.raises(ValueError, match=r"powe?r"):
@@ -171,7 +171,7 @@ def test_from_the_command_line(plugin: Path, tmp_path: Path, capsys: pytest.Capt
     config = load_config(tmp_path / "run" / "config.yaml")
     assert config.loss.plain() == {"name": "pull", "power": 1.5}
     assert config.sampler.plain() == {"name": "random", "first": 0}
-    assert Embedder.load(tmp_path / "run").trunk.width == 9
+    assert Embedder.load(tmp_path / "run").trunk.num_features == 9
     assert main([*command, *toys, "--plugin", str(plugin)]) == 0  # anywhere
     capsys.readouterr()
     assert main(["--plugin", str(plugin), "list", "losses"]) == 0

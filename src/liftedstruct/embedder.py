@@ -24,7 +24,7 @@ from liftedstruct.trunks import RANDOM, TRUNKS, Trunk, make_trunk
 __all__ = ["EMBEDDER", "Embedder", "Seen", "TrainedOn", "open_embedder"]
 
 EMBEDDER = "embedder.safetensors"  # its name in the folder of a run
-VERSION = 3
+VERSION = 4
 HASHES = {"images": "trained_on.images", "validation": "trained_on.validation"}  # names of the tensors of hashes
 # What the file says of an embedder, and of its training if it was trained.
 META: dict[str, type | tuple[type, ...]] = {
@@ -111,25 +111,25 @@ class Embedder(nn.Module):
         self.trunk, self.dim, self.normalize = trunk, check_count("dim", dim, 0), normalize
         self.crop = trunk.input_size if crop is None else check_count("crop", crop)
         self.dropout = nn.Dropout(as_number(dropout))
-        self.linear = nn.Linear(trunk.width, dim) if dim else nn.Identity()
+        self.linear = nn.Linear(trunk.num_features, dim) if dim else nn.Identity()
         self.trained_on: TrainedOn | None = None  # set by train
         self.origin = trunk.name  # what to call it: the run or file that it was read from
         if isinstance(self.linear, nn.Linear):  # as in the paper's code
-            bound = math.sqrt(3 / trunk.width)
+            bound = math.sqrt(3 / trunk.num_features)
             nn.init.uniform_(self.linear.weight, -bound, bound)
             nn.init.zeros_(self.linear.bias)
 
     @property
     def width(self) -> int:
         """Dimensions of an embedding: d, or those of the trunk's features where there is no linear layer."""
-        return self.dim or self.trunk.width
+        return self.dim or self.trunk.num_features
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Embeddings, (b, d), of bytes (b, h, w, 3)."""
         return self.head(self.features(pixels))
 
     def features(self, pixels: Tensor) -> Tensor:
-        """Pooled features of the trunk, (b, width), of bytes (b, h, w, 3), which may be on another device."""
+        """Pooled features of the trunk, (b, num_features), of bytes (b, h, w, 3), which may be on another device."""
         y: Tensor = self.trunk(self.trunk.scale(pixels.to(self.trunk.mean.device)))
         return y
 
@@ -179,7 +179,7 @@ class Embedder(nn.Module):
         trunk.set_pool(meta["pool"])
         dim = check_count("dim", meta["dim"], 0)
         shapes = {f"trunk.{name}": tuple(tensor.shape) for name, tensor in trunk.state_dict().items()}
-        shapes |= {"linear.weight": (dim, trunk.width), "linear.bias": (dim,)} if dim else {}
+        shapes |= {"linear.weight": (dim, trunk.num_features), "linear.bias": (dim,)} if dim else {}
         for name, shape in shapes.items():  # before a head of any size is made
             got = tuple(tensors[name].shape) if name in tensors else "nothing"
             if shape != got:

@@ -232,7 +232,7 @@ def _protocol(embedder: Embedder, packed: PackedImages, part: str, crop: int, se
     return protocol | {
         SHA: embedder.short_sha(),
         "trunk": embedder.trunk.name,
-        "form": embedder.trunk.form,
+        "variant": embedder.trunk.variant,
         "weights": embedder.trunk.weights,
         "pool": embedder.trunk.pool,
         "dim": embedder.width,
@@ -240,7 +240,7 @@ def _protocol(embedder: Embedder, packed: PackedImages, part: str, crop: int, se
         "data": packed.name,
         "checksum": packed.checksum,
         "size": packed.size,
-        "fit": packed.fit,
+        "resize_mode": packed.resize_mode,
         "crop": crop,
     }
 

@@ -60,8 +60,8 @@ def embeddings(packed: PackedImages, spread: float = 1.0, dim: int = 8, seed: in
     rng = np.random.default_rng(seed)
     labels = packed.labels[rows]
     X = 3 * rng.normal(size=(len(packed.class_names), dim))[labels] + spread * rng.normal(size=(len(rows), dim))
-    protocol = {"trunk": "small", "form": None, "weights": "none", "dim": dim, "normalized": False, "data": packed.name}
-    protocol |= {"checksum": packed.checksum, "size": packed.size, "fit": packed.fit, "crop": 16}
+    protocol = {"trunk": "small", "variant": None, "weights": "none", "dim": dim, "normalized": False, "data": packed.name}
+    protocol |= {"checksum": packed.checksum, "size": packed.size, "resize_mode": packed.resize_mode, "crop": 16}
     protocol |= {SHA: embedder().short_sha()}
     one: dict[str, Any] = {
         "embeddings": X.astype(np.float32),

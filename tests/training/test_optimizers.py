@@ -25,7 +25,7 @@ def tiny() -> Embedder:
         "middle": [nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)],
         "end": [nn.Conv2d(8, 6, 1)],
     }
-    return Embedder(Trunk("tiny", stages, input_size=9, width=6, mean=(127.5,) * 3, least=4), 4)
+    return Embedder(Trunk("tiny", stages, input_size=9, num_features=6, mean=(127.5,) * 3, min_size=4), 4)
 
 
 def pixels(n: int = 4) -> Tensor:
@@ -173,7 +173,7 @@ def test_what_comes_back_is_on_the_device_of_its_parameter() -> None:
 def test_parameters_of_no_stage_are_frozen_with_the_first() -> None:
     embedder = tiny()
     embedder.trunk.register_parameter("token", nn.Parameter(torch.zeros(6)))
-    assert [id(parameter) for parameter in embedder.trunk.loose_parameters()] == [id(embedder.trunk.token)]
+    assert [id(parameter) for parameter in embedder.trunk.unstaged_parameters()] == [id(embedder.trunk.token)]
     freeze(embedder, 0)
     assert embedder.trunk.token.requires_grad
     freeze(embedder, 1)

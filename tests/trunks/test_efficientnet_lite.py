@@ -29,7 +29,7 @@ def test_sizes_are_those_published(number: int, size: int, parameters: int) -> N
     trunk = make_trunk(f"efficientnet_lite{number}", pretrained=False)
     classifier = 1280 * 1000 + 1000
     assert sum(parameter.numel() for parameter in trunk.parameters()) + classifier == parameters
-    assert (trunk.input_size, trunk.width) == (size, 1280)
+    assert (trunk.input_size, trunk.num_features) == (size, 1280)
     assert list(trunk.stages) == ["stem", *(f"stage{i}" for i in range(1, 8)), "head"]
     assert [len(modules) for modules in trunk.stages.values()][:2] == [1, 1]
     assert trunk.describe() == f"efficientnet_lite{number}, random weights"

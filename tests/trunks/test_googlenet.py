@@ -12,7 +12,7 @@ from torch.nn.functional import conv2d, max_pool2d
 
 from liftedstruct.data import read_images
 from liftedstruct.trunks import make_trunk
-from liftedstruct.trunks.googlenet import FORMS
+from liftedstruct.trunks.googlenet import VARIANTS
 from trunks.plain_networks import (
     GOOGLENET,
     batch_norm_tensors,
@@ -36,34 +36,36 @@ PARTS = {
 }
 
 
-def shapes(form: str) -> dict[str, tuple[int, int, int]]:
+def shapes(variant: str) -> dict[str, tuple[int, int, int]]:
     """Outputs, inputs and kernel of each of the 57 convolutions, by its name in the file."""
-    a, b, c = STEMS[form]
+    a, b, c = STEMS[variant]
     found = {a: (64, 3, 7), b: (64, 64, 1), c: (192, 64, 3)}
     for block, (inputs, one, reduce3, three, reduce5, five, project) in GOOGLENET.items():
-        if form == "google":
+        if variant == "google":
             three, inputs = (204, inputs) if block == "4a" else (three, 508) if block == "4b" else (three, inputs)
             reduce5 = 48 if block == "5a" else reduce5
-        wide = 3 if form == "torchvision" else 5
+        wide = 3 if variant == "torchvision" else 5
         rows = [(one, inputs, 1), (reduce3, inputs, 1), (three, reduce3, 3), (reduce5, inputs, 1), (five, reduce5, wide)]
-        names = [part % block for part in PARTS[form]]
+        names = [part % block for part in PARTS[variant]]
         found |= dict(zip(names, [*rows, (project, inputs, 1)], strict=True))
     return found
 
 
-def make_file(form: str, folder: Path, old: bool = False) -> tuple[Path, dict[str, Tensor]]:
-    """A file of random weights in the layout of a form, and the same in torch's layout, by convolution."""
+def make_file(variant: str, folder: Path, old: bool = False) -> tuple[Path, dict[str, Tensor]]:
+    """A file of random weights in the layout of a variant, and the same in torch's layout, by convolution."""
     torch.manual_seed(0)
     tensors: dict[str, Tensor] = {}
-    for name, (out, inputs, kernel) in shapes(form).items():
+    for name, (out, inputs, kernel) in shapes(variant).items():
         tensors[f"{name}.conv.weight"] = random_weight(out, inputs, kernel)
-        tensors |= batch_norm_tensors(f"{name}.bn", out) if form == "torchvision" else {f"{name}.bias": 0.1 * torch.randn(out)}
-    convs = list(shapes(form))
-    if form == "bvlc":
+        tensors |= (
+            batch_norm_tensors(f"{name}.bn", out) if variant == "torchvision" else {f"{name}.bias": 0.1 * torch.randn(out)}
+        )
+    convs = list(shapes(variant))
+    if variant == "bvlc":
         file = folder / "bvlc_googlenet.caffemodel"
         layers = {name: [tensors[f"{name}.conv.weight"].numpy(), tensors[f"{name}.bias"].numpy()] for name in convs}
         file.write_bytes(net(layers | {"loss1/conv": [np.ones((128, 508, 1, 1), np.float32)]}, old=old))
-    elif form == "google":
+    elif variant == "google":
         file = folder / "google.npz"
         arrays: dict[str, Any] = {f"{name}_w": tensors[f"{name}.conv.weight"].permute(0, 2, 3, 1).numpy() for name in convs}
         arrays |= {f"{name}_b": tensors[f"{name}.bias"].numpy() for name in convs}
@@ -74,56 +76,56 @@ def make_file(form: str, folder: Path, old: bool = False) -> tuple[Path, dict[st
     return file, tensors
 
 
-def plain(form: str, tensors: Mapping[str, Tensor], pixels: Tensor) -> Tensor:
+def plain(variant: str, tensors: Mapping[str, Tensor], pixels: Tensor) -> Tensor:
     """GoogLeNet as formulas."""
     t, rgb = tensors, pixels.permute(0, 3, 1, 2).float()
 
     def conv(x: Tensor, name: str, stride: int = 1) -> Tensor:
         weight, kernel = t[f"{name}.conv.weight"], t[f"{name}.conv.weight"].shape[2]
-        if form == "google":
+        if variant == "google":
             x, padding = same(x, kernel, stride), 0
         else:
             padding = kernel // 2
         y = conv2d(x, weight, t.get(f"{name}.bias"), stride, padding)
-        return (normalised(y, t, f"{name}.bn") if form == "torchvision" else y).relu()
+        return (normalised(y, t, f"{name}.bn") if variant == "torchvision" else y).relu()
 
     def pool(x: Tensor, kernel: int = 3) -> Tensor:
-        return max_pool2d(same(x, 3, 2, value=-torch.inf), 3, 2) if form == "google" else caffe_pool(x, kernel)
+        return max_pool2d(same(x, 3, 2, value=-torch.inf), 3, 2) if variant == "google" else caffe_pool(x, kernel)
 
     def across(x: Tensor) -> Tensor:
-        if form == "torchvision":
+        if variant == "torchvision":
             return x
-        return response_norm(x, 11, 1e-4, 0.5, 2) if form == "google" else response_norm(x, 5, 1e-4 / 5, 0.75, 1)
+        return response_norm(x, 11, 1e-4, 0.5, 2) if variant == "google" else response_norm(x, 5, 1e-4 / 5, 0.75, 1)
 
-    if form == "bvlc":
+    if variant == "bvlc":
         x = rgb.flip(1) - torch.tensor([104.0, 117.0, 123.0]).view(1, 3, 1, 1)
-    elif form == "google":
+    elif variant == "google":
         x = rgb - 117
     else:  # torchvision's preprocessing, then its transform_input
         mean, std = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]]).view(2, 1, 3, 1, 1)
         x = (rgb / 255 - mean) / std * (std / 0.5) + (mean - 0.5) / 0.5
-    a, b, c = STEMS[form]
+    a, b, c = STEMS[variant]
     x = pool(across(conv(conv(across(pool(conv(x, a, 2))), b), c)))
     for block in GOOGLENET:
-        one, reduce3, three, reduce5, five, project = (part % block for part in PARTS[form])
+        one, reduce3, three, reduce5, five, project = (part % block for part in PARTS[variant])
         pooled = max_pool2d(x, 3, 1, 1)
         branches = (conv(x, one), conv(conv(x, reduce3), three), conv(conv(x, reduce5), five), conv(pooled, project))
         x = torch.cat(branches, dim=1)
         if block in ("3b", "4e"):
-            x = pool(x, 2 if form == "torchvision" and block == "4e" else 3)
+            x = pool(x, 2 if variant == "torchvision" and block == "4e" else 3)
     return x.mean(dim=(2, 3))
 
 
-@pytest.mark.parametrize("form", ["bvlc", "google", "torchvision"])
+@pytest.mark.parametrize("variant", ["bvlc", "google", "torchvision"])
 @pytest.mark.parametrize(("height", "width"), [(64, 64), (71, 97)])
-def test_every_form_is_the_plain_network(tmp_path: Path, form: str, height: int, width: int) -> None:
-    file, tensors = make_file(form, tmp_path)
+def test_every_variant_is_the_plain_network(tmp_path: Path, variant: str, height: int, width: int) -> None:
+    file, tensors = make_file(variant, tmp_path)
     trunk = make_trunk("googlenet", file)
-    assert (trunk.form, trunk.width) == (form, 1024)
-    assert trunk.describe().startswith(f"googlenet ({form} form), {file.name} (sha256 ")
+    assert (trunk.variant, trunk.num_features) == (variant, 1024)
+    assert trunk.describe().startswith(f"googlenet ({variant} variant), {file.name} (sha256 ")
     pixels = torch.randint(0, 256, (2, height, width, 3), dtype=torch.uint8)
     with torch.inference_mode():
-        ours, expected = trunk(trunk.scale(pixels)), plain(form, tensors, pixels)
+        ours, expected = trunk(trunk.scale(pixels)), plain(variant, tensors, pixels)
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
 
 
@@ -140,9 +142,7 @@ def test_old_caffe_files_and_safetensors(tmp_path: Path) -> None:
 
 def test_wrong_files_are_named_with_a_layer(tmp_path: Path) -> None:
     torch.save({"features.0.weight": torch.ones(3)}, tmp_path / "vgg.pth")
-    message = (
-        r"vgg\.pth must hold weights of googlenet in its torchvision form: conv1\.conv\.weight must be \(64, 3, 7, 7\), got no"
-    )
+    message = r"vgg\.pth must hold weights of googlenet in its torchvision variant: conv1\.conv\.weight must be \(64, 3, 7, 7\), got no"
     with pytest.raises(ValueError, match=message):
         make_trunk("googlenet", tmp_path / "vgg.pth")
     arrays: dict[str, Any] = dict(np.load(make_file("google", tmp_path)[0]))
@@ -150,14 +150,14 @@ def test_wrong_files_are_named_with_a_layer(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", **arrays)
     with pytest.raises(ValueError, match=r"mixed4a_3x3_w must be \(204, 96, 3, 3\), got \(208, 96, 3, 3\)"):
         make_trunk("googlenet", tmp_path / "other.npz")
-    with pytest.raises(ValueError, match=r"form must be one of bvlc, google, torchvision, got 'tf'"):
-        make_trunk("googlenet", pretrained=False, form="tf")
+    with pytest.raises(ValueError, match=r"variant must be one of bvlc, google, torchvision, got 'tf'"):
+        make_trunk("googlenet", pretrained=False, variant="tf")
 
 
 def test_random_weights_are_caffes() -> None:
     torch.manual_seed(0)
     trunk = make_trunk("googlenet", pretrained=False)
-    assert (trunk.form, trunk.describe()) == ("bvlc", "googlenet (bvlc form), random weights")
+    assert (trunk.variant, trunk.describe()) == ("bvlc", "googlenet (bvlc variant), random weights")
     weight = trunk.state_dict()["layers.4a.0.three.conv.weight"]
     bound = (3 / (96 * 9)) ** 0.5
     assert 0.99 * bound < weight.abs().max() <= bound
@@ -165,9 +165,9 @@ def test_random_weights_are_caffes() -> None:
     assert list(trunk.stages) == ["conv1", "conv2", *GOOGLENET]
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_smallest_images(form: str) -> None:
-    trunk = make_trunk("googlenet", pretrained=False, form=form)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_smallest_images(variant: str) -> None:
+    trunk = make_trunk("googlenet", pretrained=False, variant=variant)
     with torch.inference_mode():
         assert trunk(torch.randn(1, 3, 32, 32)).isfinite().all()
     with pytest.raises(ValueError, match=r"googlenet must have images of at least 32 x 32 pixels, got 31 x 64\. Use larger"):

@@ -25,14 +25,14 @@ def test_what_every_trunk_promises(name: str) -> None:
     assert convolution.in_channels == 3  # the stem is first
     assert convolution in next(iter(trunk.stages.values()))[0].modules()
     assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
-    pixels = torch.randint(0, 256, (2, trunk.least, trunk.least + 7, 3), dtype=torch.uint8)
+    pixels = torch.randint(0, 256, (2, trunk.min_size, trunk.min_size + 7, 3), dtype=torch.uint8)
     features = trunk(trunk.scale(pixels))
-    assert features.shape == (2, trunk.width)
+    assert features.shape == (2, trunk.num_features)
     assert features.dtype == torch.float32
     features.square().sum().backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in trunk.parameters())
-    with pytest.raises(ValueError, match=rf"{name} must have images of at least {trunk.least} x {trunk.least} pixels, got"):
-        trunk(torch.randn(1, 3, trunk.least - 1, 64))
+    with pytest.raises(ValueError, match=rf"{name} must have images of at least {trunk.min_size} x {trunk.min_size} pixels"):
+        trunk(torch.randn(1, 3, trunk.min_size - 1, 64))
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -71,7 +71,7 @@ def test_pools_are_those_of_torch() -> None:
 
 
 def test_a_network_that_pools_itself() -> None:
-    about = {"width": 6, "input_size": 4, "mean": (0.5,) * 3, "deviation": (0.5,) * 3}
+    about = {"num_features": 6, "input_size": 4, "mean": (0.5,) * 3, "std": (0.5,) * 3}
     trunk = AdaptedTrunk("timm:some", nn.Sequential(nn.Conv2d(3, 6, 4), nn.Flatten()), **about)  # type: ignore[arg-type]
     assert trunk.set_pool("own") is trunk
     for pool in ("max", "avg", "mean"):
@@ -127,7 +127,7 @@ def test_absent_packages(monkeypatch: pytest.MonkeyPatch, name: str, package: st
 def test_timm() -> None:
     pytest.importorskip("timm", reason="the extra 'timm' is not installed", exc_type=ImportError)
     trunk = make_trunk("timm:resnet18", pretrained=False)
-    assert (trunk.width, trunk.input_size, trunk.describe()) == (512, 224, "timm:resnet18, random weights")
+    assert (trunk.num_features, trunk.input_size, trunk.describe()) == (512, 224, "timm:resnet18, random weights")
     assert next(iter(trunk.stages)) == "conv1"
     with torch.inference_mode():
         assert trunk(trunk.scale(torch.zeros(2, 64, 48, 3, dtype=torch.uint8))).shape == (2, 512)
@@ -159,7 +159,7 @@ def test_transformers(tmp_path: Path) -> None:
     transformers.ViTModel(config).save_pretrained(tmp_path)
     (tmp_path / "preprocessor_config.json").write_text('{"size": {"height": 64}, "image_mean": [0.5, 0.5, 0.5]}')
     trunk = make_trunk(f"transformers:{tmp_path}")
-    assert (trunk.width, trunk.input_size) == (32, 64)
+    assert (trunk.num_features, trunk.input_size) == (32, 64)
     assert trunk.mean.tolist() == [127.5] * 3
     with torch.inference_mode():
         assert trunk(trunk.scale(torch.zeros(2, 64, 64, 3, dtype=torch.uint8))).shape == (2, 32)

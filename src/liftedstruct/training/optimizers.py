@@ -41,7 +41,7 @@ def freeze(embedder: Embedder, stages: int | str) -> None:
     for name in names[:stages]:
         for module in embedder.trunk.stages[name]:
             module.requires_grad_(False)
-    for parameter in embedder.trunk.loose_parameters() if stages else ():
+    for parameter in embedder.trunk.unstaged_parameters() if stages else ():
         parameter.requires_grad_(False)
 
 

@@ -13,21 +13,21 @@ from liftedstruct.trunks.weights import load_weights, read_tensors
 __all__ = ["ADAPTERS", "AdaptedTrunk", "timm_trunk", "transformers_trunk"]
 
 OWN = "own"  # way of pooling
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, where a model does not say
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, where a model does not say
 
 
 class AdaptedTrunk(Trunk):
     """A network of another package; its stages are the parts that it has at the top, in their order."""
 
-    def __init__(self, name: str, network: nn.Module, *, width: int, input_size: int, mean: Any, deviation: Any) -> None:
+    def __init__(self, name: str, network: nn.Module, *, num_features: int, input_size: int, mean: Any, std: Any) -> None:
         super().__init__(
             name,
             {},
             input_size=input_size,
-            width=width,
+            num_features=num_features,
             mean=[255 * each for each in mean],
-            deviation=[255 * each for each in deviation],
-            least=1,
+            std=[255 * each for each in std],
+            min_size=1,
             suggested={"pool": OWN},
         )
         self.network, self.pool = network, OWN
@@ -56,7 +56,7 @@ class AdaptedTrunk(Trunk):
             ) from error
 
     def pooled(self, scaled: Tensor) -> Tensor:
-        """Features of a batch, (b, width)."""
+        """Features of a batch, (b, num_features)."""
         y: Tensor = self.network(scaled)
         return y
 
@@ -81,10 +81,10 @@ def timm_trunk(name: str, weights: str | Path | None = None, pretrained: bool = 
     trunk = AdaptedTrunk(
         name,
         network,
-        width=getattr(network, "head_hidden_size", network.num_features),
+        num_features=getattr(network, "head_hidden_size", network.num_features),
         input_size=about.get("input_size", (3, 224, 224))[-1],
         mean=about.get("mean", MEAN),
-        deviation=about.get("std", DEVIATION),
+        std=about.get("std", STD),
     )
     return _filled(trunk, weights, f"timm's {about.get('tag') or 'own'} weights" if pretrained else None)
 
@@ -107,10 +107,10 @@ def transformers_trunk(name: str, weights: str | Path | None = None, pretrained:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{path} must be a model of transformers with an image processor, got: {reason}") from error
     settings, size = network.config, about.get("size", 224)
-    width = getattr(settings, "hidden_size", None) or settings.hidden_sizes[-1]
+    num_features = getattr(settings, "hidden_size", None) or settings.hidden_sizes[-1]
     side = size if isinstance(size, int) else size.get("height") or size.get("shortest_edge")
-    mean, deviation = about.get("image_mean", MEAN), about.get("image_std", DEVIATION)
-    trunk = TransformersTrunk(name, network, width=width, input_size=int(side), mean=mean, deviation=deviation)
+    mean, std = about.get("image_mean", MEAN), about.get("image_std", STD)
+    trunk = TransformersTrunk(name, network, num_features=num_features, input_size=int(side), mean=mean, std=std)
     return _filled(trunk, weights, f"weights of {Path(path).name}" if pretrained else None)
 
 

@@ -11,7 +11,7 @@ from liftedstruct.runtime.checks import pick
 __all__ = ["POOLS", "RANDOM", "Trunk"]
 
 RANDOM = "random weights"
-POOLS: dict[str, Callable[[Tensor], Tensor]] = {  # the last map, (b, width, h, w), to features, (b, width)
+POOLS: dict[str, Callable[[Tensor], Tensor]] = {  # the last map, (b, num_features, h, w), to features, (b, num_features)
     "avg": lambda x: x.mean(dim=(2, 3)),
     "avg+max": lambda x: x.mean(dim=(2, 3)) + x.amax(dim=(2, 3)),
     "max": lambda x: x.amax(dim=(2, 3)),
@@ -25,18 +25,18 @@ class Trunk(nn.Module):
         name: its name in ``TRUNKS``.
         stages: the network in order, stem first.
         input_size: side of the crops that it was trained with; others work too.
-        width: number of features.
+        num_features: number of features.
         mean: of the pixels of each channel, red first, subtracted from 0..255.
-        deviation: by which they are divided then.
-        least: side of the smallest images that it takes.
-        form: which of the forms of this network it is, where there are several.
+        std: by which they are divided then.
+        min_size: side of the smallest images that it takes.
+        variant: which of the variants of this network it is, where there are several.
         suggested: settings of :class:`~liftedstruct.TrainConfig` that suit it, where a run leaves them open: pool, crop,
             train_crop, freeze, pretrained_mix.
 
     """
 
     mean: Tensor
-    deviation: Tensor
+    std: Tensor
 
     def __init__(
         self,
@@ -44,29 +44,30 @@ class Trunk(nn.Module):
         stages: Mapping[str, Sequence[nn.Module]],
         *,
         input_size: int,
-        width: int,
+        num_features: int,
         mean: Sequence[float],
-        deviation: Sequence[float] = (1.0, 1.0, 1.0),
-        least: int = 32,
-        form: str = "",
+        std: Sequence[float] = (1.0, 1.0, 1.0),
+        min_size: int = 32,
+        variant: str = "",
         suggested: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.name, self.input_size, self.width, self.least, self.form = name, input_size, width, least, form
+        self.name, self.variant = name, variant
+        self.input_size, self.num_features, self.min_size = input_size, num_features, min_size
         self.suggested = {"pool": "avg+max", "crop": input_size, "freeze": 0, "pretrained_mix": 0.0, **(suggested or {})}
-        self.options: dict[str, Any] = {"form": form} if form else {}  # of its entry in TRUNKS, to make such a trunk again
+        self.options: dict[str, Any] = {"variant": variant} if variant else {}  # passed to make_trunk to rebuild the trunk
         self.weights = RANDOM  # where they are from, with a checksum
         self.pool = "avg"  # how the last map becomes features, a name in POOLS; set_pool changes it
         self.layers = nn.ModuleDict({stage: nn.Sequential(*modules) for stage, modules in stages.items()})
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
-        self.register_buffer("deviation", torch.tensor(deviation), persistent=False)
+        self.register_buffer("std", torch.tensor(std), persistent=False)
 
     @property
     def stages(self) -> dict[str, list[nn.Module]]:
         """The modules of each stage, stem first."""
         return {name: list(stage.children()) for name, stage in self.layers.items()}
 
-    def loose_parameters(self) -> list[nn.Parameter]:
+    def unstaged_parameters(self) -> list[nn.Parameter]:
         """Parameters of no stage, such as the position embedding of a transformer; they are frozen with the first."""
         staged = {id(p) for modules in self.stages.values() for module in modules for p in module.parameters()}
         return [parameter for parameter in self.parameters() if id(parameter) not in staged]
@@ -78,8 +79,8 @@ class Trunk(nn.Module):
         return self
 
     def describe(self) -> str:
-        """Name, form and weights, for the protocol beside a score."""
-        return f"{self.name} ({self.form} form), {self.weights}" if self.form else f"{self.name}, {self.weights}"
+        """Name, variant and weights, for the protocol beside a score."""
+        return f"{self.name} ({self.variant} variant), {self.weights}" if self.variant else f"{self.name}, {self.weights}"
 
     def scale(self, pixels: Tensor) -> Tensor:
         """Bytes (b, h, w, 3) to the floats (b, 3, h, w) that the network was trained with, in channels-last memory."""
@@ -90,15 +91,15 @@ class Trunk(nn.Module):
             )
         x = pixels.to(torch.float32, memory_format=torch.contiguous_format)
         rows, width = x.view(*x.shape[:2], -1), x.shape[2]  # whole rows at a time: three numbers are too short a loop
-        rows.sub_(self.mean.repeat(width)).div_(self.deviation.repeat(width))
+        rows.sub_(self.mean.repeat(width)).div_(self.std.repeat(width))
         return x.permute(0, 3, 1, 2)
 
     def forward(self, scaled: Tensor) -> Tensor:
-        """Pooled features, (b, width), of scaled pixels; the last map is pooled whatever its size."""
+        """Pooled features, (b, num_features), of scaled pixels; the last map is pooled whatever its size."""
         height, width = scaled.shape[2:]
-        if min(height, width) < self.least:
+        if min(height, width) < self.min_size:
             raise ValueError(
-                f"{self.name} must have images of at least {self.least} x {self.least} pixels, got {height} x {width}. "
+                f"{self.name} must have images of at least {self.min_size} x {self.min_size} pixels, got {height} x {width}. "
                 "Use larger crops, or the trunk 'small'."
             )
         x = scaled

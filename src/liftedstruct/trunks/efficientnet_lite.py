@@ -104,9 +104,9 @@ def _network(number: int) -> Trunk:
         name,
         stages,
         input_size=size.input_size,
-        width=HEAD,
+        num_features=HEAD,
         mean=(127.0,) * 3,
-        deviation=(128.0,) * 3,
+        std=(128.0,) * 3,
         suggested={"freeze": 4, **SUGGESTED.get(number, {})},
     )
 

@@ -1,6 +1,6 @@
 """The paper's GoogLeNet (Szegedy et al. 2015) up to its last pooling, without the auxiliary heads: 1,024 features.
 
-It was published with weights three times, each time a little different. The form follows the weights:
+It was published with weights three times, each time a little different. The variant follows the weights:
 
 - ``bvlc``, the Caffe model that the paper started from: padding on both sides, pooling squares that may stick out at the end,
   local response normalisation over 5 channels, pixels blue first minus (104, 117, 123).
@@ -25,15 +25,15 @@ from liftedstruct.trunks.base import Trunk
 from liftedstruct.trunks.layers import ConvUnit, LocalResponseNorm, MaxPool
 from liftedstruct.trunks.weights import load_weights, read_tensors
 
-__all__ = ["FORMS", "googlenet"]
+__all__ = ["VARIANTS", "googlenet"]
 
 
 @dataclass(frozen=True)
-class Form:
-    """Where the forms differ."""
+class Variant:
+    """Where the variants differ."""
 
     mean: tuple[float, float, float]  # red first
-    deviation: float = 1.0
+    std: float = 1.0
     same: bool = False  # TensorFlow's padding
     batch_norm: bool = False
     normalize: Callable[[int], nn.Module] = nn.Identity  # after the first pooling and before the second
@@ -42,23 +42,23 @@ class Form:
     last_pool: int = 3
 
 
-FORMS = {
-    "bvlc": Form(
+VARIANTS = {
+    "bvlc": Variant(
         mean=(123.0, 117.0, 104.0),
         normalize=partial(LocalResponseNorm, size=5, a=1e-4 / 5, beta=0.75, k=1.0),
     ),
-    "google": Form(
+    "google": Variant(
         mean=(117.0, 117.0, 117.0),
         same=True,
         normalize=partial(LocalResponseNorm, size=11, a=1e-4, beta=0.5, k=2.0),
         widths={"4a": {"three": 204}, "5a": {"reduce5": 48}},
     ),
-    "torchvision": Form(mean=(127.5, 127.5, 127.5), deviation=127.5, batch_norm=True, kernel_5x5=3, last_pool=2),
+    "torchvision": Variant(mean=(127.5, 127.5, 127.5), std=127.5, batch_norm=True, kernel_5x5=3, last_pool=2),
 }
 
 
 class Names(NamedTuple):
-    """What the file of a form calls its tensors."""
+    """What the file of a variant calls its tensors."""
 
     stem: tuple[str, str, str]
     block: str
@@ -136,14 +136,14 @@ class Inception(nn.Module):
         return torch.cat((self.one(x), self.three(self.reduce3(x)), self.five(self.reduce5(x)), self.project(pooled)), dim=1)
 
 
-def googlenet(weights: str | Path | None = None, pretrained: bool = True, *, form: str = "") -> Trunk:
-    """GoogLeNet, the paper's trunk, 1,024 features, 224 pixels; weights from a file, whose form it takes.
+def googlenet(weights: str | Path | None = None, pretrained: bool = True, *, variant: str = "") -> Trunk:
+    """GoogLeNet, the paper's trunk, 1,024 features, 224 pixels; weights from a file, whose variant it takes.
 
     Args:
         weights: Google's own as .npz, ``bvlc_googlenet.caffemodel``, or torchvision's ``googlenet`` as .pth or .safetensors.
         pretrained: no package brings its weights, so with no file this must be False. The weights are random then, by the
             rule of the Caffe model (uniform within sqrt(3 / fan in), biases 0.2).
-        form: one of ``FORMS``, where there is no file to tell; ``bvlc`` if not given.
+        variant: one of ``VARIANTS``, where there is no file to tell; ``bvlc`` if not given.
 
     """
     if weights is None and pretrained:
@@ -151,17 +151,17 @@ def googlenet(weights: str | Path | None = None, pretrained: bool = True, *, for
             "googlenet must be given a file of weights, none come with it. Pass weights FILE, or train it from weights random."
         )
     if weights is None:
-        return _network(form or "bvlc")
+        return _network(variant or "bvlc")
     tensors = read_tensors(weights)
     suffix = Path(weights).suffix
-    form = {".npz": "google", ".caffemodel": "bvlc"}.get(suffix, "torchvision")
-    trunk = _network(form)
-    load_weights(trunk, {name: _as_torch(form, name, each) for name, each in tensors.items()}, weights, _names(trunk))
+    variant = {".npz": "google", ".caffemodel": "bvlc"}.get(suffix, "torchvision")
+    trunk = _network(variant)
+    load_weights(trunk, {name: _as_torch(variant, name, each) for name, each in tensors.items()}, weights, _names(trunk))
     return trunk
 
 
-def _network(form: str) -> Trunk:
-    choice = pick(FORMS, form, "form")
+def _network(variant: str) -> Trunk:
+    choice = pick(VARIANTS, variant, "variant")
     norm = partial(nn.BatchNorm2d, eps=1e-3) if choice.batch_norm else None
     unit = partial(ConvUnit, norm=norm, same=choice.same)
     pool = partial(MaxPool, same=choice.same)
@@ -180,10 +180,10 @@ def _network(form: str) -> Trunk:
         "googlenet",
         stages,
         input_size=224,
-        width=inputs,
+        num_features=inputs,
         mean=choice.mean,
-        deviation=(choice.deviation,) * 3,
-        form=form,
+        std=(choice.std,) * 3,
+        variant=variant,
         suggested={"crop": 288, "train_crop": 224, "freeze": 4},  # measured as for EfficientNet-Lite0; the mix was not tried
     )
     for module in trunk.modules():
@@ -195,7 +195,7 @@ def _network(form: str) -> Trunk:
 
 def _names(trunk: Trunk) -> dict[str, str]:
     """The name in the file of each tensor of the trunk."""
-    names = NAMES[trunk.form]
+    names = NAMES[trunk.variant]
     units = dict(zip(("layers.conv1.0", "layers.conv2.0", "layers.conv2.1"), names.stem, strict=True))
     for block in BLOCKS:
         for own, part in zip(Widths._fields, names.parts, strict=True):
@@ -204,12 +204,12 @@ def _names(trunk: Trunk) -> dict[str, str]:
     return {own: units[unit] + names.leaves[f"{kind}.{leaf}"] for own, (unit, kind, leaf) in split.items()}
 
 
-def _as_torch(form: str, name: str, tensor: Tensor) -> Tensor:
+def _as_torch(variant: str, name: str, tensor: Tensor) -> Tensor:
     """Axes of a tensor in torch's order, and the colors of the first convolution's red first."""
-    if form == "google" and tensor.ndim == 4:
+    if variant == "google" and tensor.ndim == 4:
         return tensor.permute(0, 3, 1, 2)  # (out, height, width, in)
-    if form == "bvlc" and name == "conv1/7x7_s2/0" and tensor.ndim == 4:
+    if variant == "bvlc" and name == "conv1/7x7_s2/0" and tensor.ndim == 4:
         return tensor.flip(1)
-    if form == "bvlc" and name.endswith("/1"):
+    if variant == "bvlc" and name.endswith("/1"):
         return tensor.flatten()  # old files have (1, 1, 1, out)
     return tensor

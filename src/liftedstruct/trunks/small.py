@@ -31,7 +31,7 @@ def small(weights: str | Path | None = None, pretrained: bool = True) -> Trunk:
         "stage2": [ConvUnit(64, 96, 3, 2, norm=norm)],
         "stage3": [ConvUnit(96, 128, 3, norm=norm)],
     }
-    trunk = Trunk("small", stages, input_size=64, width=128, mean=(127.5,) * 3, deviation=(63.75,) * 3, least=8)
+    trunk = Trunk("small", stages, input_size=64, num_features=128, mean=(127.5,) * 3, std=(63.75,) * 3, min_size=8)
     if weights is not None:
         load_weights(trunk, read_tensors(weights), weights)
     return trunk

@@ -50,9 +50,9 @@ def load_weights(trunk: Trunk, tensors: Mapping[str, Tensor], file: str | Path, 
             continue
         shape, got = tuple(expected.shape), tuple(tensors[name].shape) if name in tensors else "no such layer"
         if shape != got:
-            form = f" in its {trunk.form} form" if trunk.form else ""
+            variant = f" in its {trunk.variant} variant" if trunk.variant else ""
             raise ValueError(
-                f"{file} must hold weights of {trunk.name}{form}: {name} must be {shape}, got {got}. "
+                f"{file} must hold weights of {trunk.name}{variant}: {name} must be {shape}, got {got}. "
                 "Pass a file of that network."
             )
         found[own] = tensors[name]
