@@ -402,17 +402,17 @@ def remeasure(run: Path, packed: ls.PackedImages, crop: int, pretrained_mix: flo
 
 def finals(folder: Path) -> list[dict[str, Any]]:
     """What the runs of an experiment and the untrained trunk gave on the test classes, each beside the best of them."""
-    from liftedstruct.evaluation import READINGS_FILE
+    from liftedstruct.evaluation import TEST_EVALUATIONS_FILE
     from liftedstruct.report import read_runs
 
     paths = [path.parent for path in sorted(folder.glob("*/scores.json"))]
     runs = read_runs([folder / "pool5.npz", *paths], progress=False)
     best = max(runs, key=lambda run: run.scores.recall[1].value)
-    read = (Path(best.data) / READINGS_FILE).read_text().splitlines()
+    read = (Path(best.data) / TEST_EVALUATIONS_FILE).read_text().splitlines()
     lines = []
     for run in runs:
         config, against = run.config, ls.compare(best.scores, run.scores).differences["Recall@1"]
-        told = {name: run.protocol.get(name) for name in ("trunk", "crop", "size", "fit", "weights")}
+        told = {name: run.protocol.get(name) for name in ("trunk", "crop", "size", "resize_mode", "weights")}
         if config is not None:
             told |= {"steps": config.steps, "batch_size": config.batch_size, "threads": config.threads, "seed": config.seed}
             told["settings"] = {"lr": config.lr, **config.loss.options, "pretrained_mix": config.pretrained_mix}

@@ -15,8 +15,8 @@ from PIL import Image
 from liftedstruct import __version__
 from liftedstruct.cli import COMMANDS, main
 from liftedstruct.data import READERS, PackedImages
-from liftedstruct.data.decoding import FITS
-from liftedstruct.evaluation import Scores, count_readings
+from liftedstruct.data.decoding import RESIZE_MODES
+from liftedstruct.evaluation import Scores, count_test_evaluations
 from liftedstruct.figures import FIGURES
 from liftedstruct.losses import LOSSES
 from liftedstruct.recipes import demonstration
@@ -43,7 +43,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert (
         main(["products", "--out", str(folder / "photos"), "--n-classes", "20", "--images-per-class", "4", "--size", "48"]) == 0
     )
-    assert main(["prepare", str(folder / "photos"), "--out", str(folder / "prepared"), "--fit", "letterbox"]) == 0
+    assert main(["prepare", str(folder / "photos"), "--out", str(folder / "prepared"), "--resize-mode", "letterbox"]) == 0
     assert main(["train", str(folder / "prepared"), "--out", str(folder / "run"), *TINY]) == 0
     assert main(["embed", str(folder / "run"), str(folder / "prepared")]) == 0
     assert main(["embed", "small", str(folder / "prepared"), "--out", str(folder / "pool5.npz"), "--crop", "48"]) == 0
@@ -58,7 +58,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *((f"{name}s".replace("losss", "losses"), registry) for name, registry in REGISTRIES.items()),
         ("datasets", READERS),
         ("figures", FIGURES),
-        ("fits", FITS),
+        ("resize-modes", RESIZE_MODES),
         ("presets", PRESETS),
     ],
 )
@@ -104,9 +104,9 @@ def test_prepare(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len(packed.validation) == 8
     assert len(packed.train) == 32
     assert main(command) == 0
-    assert main([*command, "--fit", "letterbox"]) == 1
+    assert main([*command, "--resize-mode", "letterbox"]) == 1
     assert "--force" in capsys.readouterr().err
-    assert main([*command, "--fit", "letterbox", "--force"]) == 0
+    assert main([*command, "--resize-mode", "letterbox", "--force"]) == 0
 
 
 def test_test_classes(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,10 +316,10 @@ def test_train_embed_evaluate(workplace: Path, tmp_path: Path, capsys: pytest.Ca
     assert "--dim must be 0 or that of the embedder, 8, got 7" in capsys.readouterr().err
     assert main(["embed", "smal", prepared, "--out", out]) == 1
     assert "Did you mean 'small'?" in capsys.readouterr().err
-    before = count_readings(workplace / "prepared", PackedImages(workplace / "prepared").checksum) or 0
+    before = count_test_evaluations(workplace / "prepared", PackedImages(workplace / "prepared").checksum) or 0
     assert main(["evaluate", out, "--clustering", "none"]) == 0
-    assert f"{before + 1} so far, this one included" in capsys.readouterr().out
-    assert len((workplace / "prepared" / "test-readings.jsonl").read_text().splitlines()) == before + 1
+    assert f"{before + 1} so far, including this one" in capsys.readouterr().out
+    assert len((workplace / "prepared" / "test-evaluations.jsonl").read_text().splitlines()) == before + 1
 
 
 def test_a_run_keeps_its_embeddings_and_scores(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

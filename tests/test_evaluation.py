@@ -17,7 +17,7 @@ from liftedstruct.evaluation import (
     are_scores_of,
     check_comparable,
     compare,
-    count_readings,
+    count_test_evaluations,
     evaluate,
     evaluate_file,
     scores_file,
@@ -419,25 +419,25 @@ def test_reading_the_test_classes_is_noted_beside_the_data(tmp_path: Path) -> No
     arrays["protocol"] = json.dumps({"checksum": data.checksum})
     for name, part in (("train", "train"), ("test", "test")):
         np.savez(tmp_path / f"{name}.npz", part=np.array(part), data=np.array(str(data.folder)), **arrays)
-    log = data.folder / "test-readings.jsonl"
-    assert "readings of the test classes" not in evaluate_file(tmp_path / "train.npz", clustering=None).protocol
+    log = data.folder / "test-evaluations.jsonl"
+    assert "evaluations on the test classes" not in evaluate_file(tmp_path / "train.npz", clustering=None).protocol
     assert not log.exists()
     for count in (1, 2):
         scores = evaluate_file(tmp_path / "test.npz", clustering=None)
-        assert scores.protocol["readings of the test classes"] == f"{count} so far, this one included"
+        assert scores.protocol["evaluations on the test classes"] == f"{count} so far, including this one"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(lines) == 2
     assert lines[1]["scores"]["Recall@1"] == scores.recall[1].value
     assert lines[1]["protocol"]["images"] == "40"
     log.write_bytes(log.read_bytes()[:-20])  # a kill cut the last line off
     again = evaluate_file(tmp_path / "test.npz", clustering=None)
-    assert again.protocol["readings of the test classes"] == "3 so far, this one included"
+    assert again.protocol["evaluations on the test classes"] == "3 so far, including this one"
     assert json.loads(log.read_text().splitlines()[2])["scores"] == lines[1]["scores"]
-    assert count_readings(data.folder, data.checksum) == 3
+    assert count_test_evaluations(data.folder, data.checksum) == 3
     shutil.rmtree(data.folder)
     gone = evaluate_file(tmp_path / "test.npz", clustering=None)
-    assert "not noted" in gone.protocol["readings of the test classes"]
-    assert count_readings(data.folder, data.checksum) is None
+    assert "not logged" in gone.protocol["evaluations on the test classes"]
+    assert count_test_evaluations(data.folder, data.checksum) is None
 
 
 def prepared(folder: Path) -> PackedImages:
@@ -456,9 +456,9 @@ def test_a_file_of_others_does_not_choose_where_readings_are_written(tmp_path: P
         protocol = json.dumps({"checksum": checksum} if checksum else {})
         np.savez(tmp_path / "foreign.npz", data=str(folder), protocol=protocol, **arrays)
         scores = evaluate_file(tmp_path / "foreign.npz", clustering=None)
-        assert scores.protocol["readings of the test classes"].startswith("not noted")
-        assert not (folder / "test-readings.jsonl").exists()
-        assert count_readings(folder, checksum) is (None if folder is anywhere or checksum != data.checksum else 0)
+        assert scores.protocol["evaluations on the test classes"].startswith("not logged")
+        assert not (folder / "test-evaluations.jsonl").exists()
+        assert count_test_evaluations(folder, checksum) is (None if folder is anywhere or checksum != data.checksum else 0)
 
 
 def test_scores_of_other_images_are_not_compared() -> None:

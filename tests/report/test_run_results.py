@@ -8,7 +8,7 @@ import pytest
 
 from liftedstruct.data import PackedImages
 from liftedstruct.embeddings import Embeddings
-from liftedstruct.evaluation import count_readings, evaluate, evaluate_file
+from liftedstruct.evaluation import count_test_evaluations, evaluate, evaluate_file
 from liftedstruct.report.run_results import read_runs, read_scores
 from report.runs import embeddings, save_evaluated, squares, write_run
 
@@ -59,13 +59,13 @@ def test_every_run_has_a_name_of_its_own(packed: PackedImages, tmp_path: Path) -
 def test_scores_are_read_and_nothing_is_measured(packed: PackedImages, tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", packed, embeddings(packed))
     file = save_evaluated(embeddings(packed, spread=2.0), tmp_path / "pool5.npz")
-    before = count_readings(packed.folder, packed.checksum)
+    before = count_test_evaluations(packed.folder, packed.checksum)
     kept = {path: path.read_bytes() for path in (folder / "scores.json", tmp_path / "pool5.json")}
     runs = read_runs([folder, file])
     for run in runs:
         expected = evaluate(run.embeddings, run.labels, ks=(1, 2, 4, 8, 16, 32))  # the larger K come out of the ranks
         assert run.scores.measures == expected.measures
-    assert count_readings(packed.folder, packed.checksum) == before
+    assert count_test_evaluations(packed.folder, packed.checksum) == before
     assert {path: path.read_bytes() for path in kept} == kept
 
 
@@ -73,7 +73,7 @@ def test_embeddings_without_scores_of_theirs_are_refused(packed: PackedImages, t
     folder, file = write_run(tmp_path / "run", packed, embeddings(packed)), tmp_path / "pool5.npz"
     embeddings(packed, spread=4.0).save(folder / "embeddings.npz")
     embeddings(packed).save(file)
-    before = count_readings(packed.folder, packed.checksum)
+    before = count_test_evaluations(packed.folder, packed.checksum)
     for path, text in ((folder, "scores.json is of other embeddings"), (file, "there is no")):
         with pytest.raises(ValueError, match=rf"{text}.* Run: liftedstruct evaluate {path}$"):
             read_runs([path])
@@ -88,7 +88,7 @@ def test_embeddings_without_scores_of_theirs_are_refused(packed: PackedImages, t
     (tmp_path / "pool5.json").write_text("{}")
     with pytest.raises(ValueError, match="must be a file of scores"):
         read_runs([file])
-    assert count_readings(packed.folder, packed.checksum) == (before or 0) + 3
+    assert count_test_evaluations(packed.folder, packed.checksum) == (before or 0) + 3
 
 
 def test_plain_embeddings(packed: PackedImages, tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ two of them for the same images. :func:`evaluate_file` does so for saved embeddi
 from liftedstruct.evaluation.comparing import Comparison, Difference, compare
 from liftedstruct.evaluation.evaluating import CLUSTERINGS, evaluate, with_recall_at
 from liftedstruct.evaluation.saved import (
-    READINGS,
-    READINGS_FILE,
+    TEST_EVALUATIONS,
+    TEST_EVALUATIONS_FILE,
     are_scores_of,
     check_comparable,
-    count_readings,
+    count_test_evaluations,
     evaluate_file,
     scores_file,
 )
@@ -19,8 +19,8 @@ from liftedstruct.evaluation.scores import Estimate, Scores
 
 __all__ = [
     "CLUSTERINGS",
-    "READINGS",
-    "READINGS_FILE",
+    "TEST_EVALUATIONS",
+    "TEST_EVALUATIONS_FILE",
     "Comparison",
     "Difference",
     "Estimate",
@@ -28,7 +28,7 @@ __all__ = [
     "are_scores_of",
     "check_comparable",
     "compare",
-    "count_readings",
+    "count_test_evaluations",
     "evaluate",
     "evaluate_file",
     "scores_file",

@@ -15,10 +15,18 @@ from liftedstruct.embeddings import EMBEDDINGS, SCORES, Embeddings, check_curren
 from liftedstruct.evaluation.evaluating import by_first_image, digest_of, evaluate
 from liftedstruct.evaluation.scores import Scores, same_ids
 
-__all__ = ["READINGS", "READINGS_FILE", "are_scores_of", "check_comparable", "count_readings", "evaluate_file", "scores_file"]
+__all__ = [
+    "TEST_EVALUATIONS",
+    "TEST_EVALUATIONS_FILE",
+    "are_scores_of",
+    "check_comparable",
+    "count_test_evaluations",
+    "evaluate_file",
+    "scores_file",
+]
 
-READINGS_FILE = "test-readings.jsonl"  # its name in the folder of a prepared dataset
-READINGS, CHECKSUM = "readings of the test classes", "embeddings SHA-256"  # lines of the protocol
+TEST_EVALUATIONS_FILE = "test-evaluations.jsonl"  # its name in the folder of a prepared dataset
+TEST_EVALUATIONS, CHECKSUM = "evaluations on the test classes", "embeddings SHA-256"  # lines of the protocol
 
 
 def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings: Any) -> Scores:
@@ -38,7 +46,8 @@ def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings
     if found.part not in ("test", "all") or not found.data:  # all of it has the test classes too
         return scores
     return replace(
-        scores, protocol={**scores.protocol, READINGS: _note_reading(Path(found.data), embeddings_file(path), scores)}
+        scores,
+        protocol={**scores.protocol, TEST_EVALUATIONS: _log_test_evaluation(Path(found.data), embeddings_file(path), scores)},
     )
 
 
@@ -91,7 +100,7 @@ def _image_ids(found: Embeddings) -> dict[str, str]:
     return {kind: digest_of(each) for kind, each in ids.items() if len(each)}
 
 
-def _note_reading(data: Path, path: Path, scores: Scores) -> str:
+def _log_test_evaluation(data: Path, path: Path, scores: Scores) -> str:
     """Append a line to the readings of a dataset's test classes, and say how many there are now.
 
     Whoever reads the test classes often enough ends up choosing by them; the file beside the data keeps count. It is written
@@ -99,7 +108,7 @@ def _note_reading(data: Path, path: Path, scores: Scores) -> str:
     """
     checksum = scores.protocol.get("checksum")
     if not _is_prepared(data, checksum):
-        return f"not noted, {data} does not hold the dataset that was embedded"
+        return f"not logged: {data} does not hold the dataset that was embedded"
     line = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "file": str(path.absolute()),
@@ -107,20 +116,20 @@ def _note_reading(data: Path, path: Path, scores: Scores) -> str:
         "scores": {name: estimate.value for name, estimate in scores.measures.items()},
     }
     try:
-        with (data / READINGS_FILE).open("a+b") as stream:
+        with (data / TEST_EVALUATIONS_FILE).open("a+b") as stream:
             cut = stream.tell() > 0 and (stream.seek(-1, 2), stream.read(1))[1] != b"\n"  # by a kill or a full disk
             stream.write(b"\n" * cut + json.dumps(line).encode("ascii") + b"\n")  # one write: two processes do not mix
     except OSError as error:  # the scores are not lost for that
-        return f"not noted, {data / READINGS_FILE} cannot be written: {error.strerror}"
-    return f"{count_readings(data, checksum):,} so far, this one included"
+        return f"not logged: {data / TEST_EVALUATIONS_FILE} cannot be written: {error.strerror}"
+    return f"{count_test_evaluations(data, checksum):,} so far, including this one"
 
 
-def count_readings(data: Path, checksum: str | None) -> int | None:
+def count_test_evaluations(data: Path, checksum: str | None) -> int | None:
     """How often the test classes of a prepared dataset were read, as far as was noted beside it; None if it is gone."""
     if not _is_prepared(data, checksum):
         return None
     try:
-        with (data / READINGS_FILE).open("rb") as stream:
+        with (data / TEST_EVALUATIONS_FILE).open("rb") as stream:
             return sum(1 for _ in stream)
     except OSError:
         return 0

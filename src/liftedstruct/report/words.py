@@ -10,7 +10,7 @@ import torch
 
 from liftedstruct import __version__
 from liftedstruct.embedder import Seen
-from liftedstruct.evaluation import READINGS, Comparison, Difference, count_readings
+from liftedstruct.evaluation import TEST_EVALUATIONS, Comparison, Difference, count_test_evaluations
 from liftedstruct.figures import EvaluatedRun
 from liftedstruct.figures.style import COLORS, METHOD_NAMES
 
@@ -102,7 +102,7 @@ def introduction(runs: Sequence[EvaluatedRun]) -> str:
     text = f"{many} on {images} of {first.dataset or 'an unnamed dataset'}."
     if first.part != "test":
         return text
-    readings = count_readings(Path(first.data), first.protocol.get("checksum"))
+    readings = count_test_evaluations(Path(first.data), first.protocol.get("checksum"))
     if readings is None:
         return f"{text} How often these test classes were read cannot be told, the data is no longer there."
     times = {0: "not been read by any evaluation that was noted", 1: "been read once"}
@@ -193,8 +193,10 @@ def _microscope(run: EvaluatedRun) -> str:
 
 def protocol(runs: Sequence[EvaluatedRun]) -> list[tuple[str, list[str]]]:
     """How everything was made: a label and a text for each run, line by line; the scores' protocol, then the training."""
-    names = dict.fromkeys(name for run in runs for name in run.scores.protocol if name != READINGS)
-    rows = [(name[:1].upper() + name[1:], [run.scores.protocol.get(name, "") for run in runs]) for name in names]
+    names = dict.fromkeys(name for run in runs for name in run.scores.protocol if name != TEST_EVALUATIONS)
+    rows = [
+        (name[:1].upper() + name[1:].replace("_", " "), [run.scores.protocol.get(name, "") for run in runs]) for name in names
+    ]
     rows += [(label, [line(run) for run in runs]) for label, line in TRAINING_LINES.items()]
     now = f"liftedstruct {__version__}, Python {platform.python_version()}, torch {torch.__version__}, NumPy {np.__version__}"
     rows.append(("This report", [f"{now}; {_time(datetime.now(UTC).timestamp())}"] * len(runs)))
