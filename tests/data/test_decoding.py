@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageFile
 
-from liftedstruct.data.decoding import FITS, ImageError, SourceError, decode, load_rgb
+from liftedstruct.data.decoding import RESIZE_MODES, ImageError, SourceError, decode, load_rgb
 from liftedstruct.data.sources import FolderSource, TarSource
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # as prepare does around its threads
@@ -217,7 +217,7 @@ def test_large_jpegs_are_decoded_smaller_but_the_same() -> None:
     ramp = np.linspace(0, 255, 1600, dtype=np.uint8)[None, :, None].repeat(1200, 0).repeat(3, 2)
     content = encoded(Image.fromarray(ramp), "JPEG", quality=95)
     assert load_rgb(MemorySource(content), "", least=128).size == (200, 150)
-    full = np.asarray(FITS["resize"](load_rgb(MemorySource(content), ""), 64))
+    full = np.asarray(RESIZE_MODES["squash"](load_rgb(MemorySource(content), ""), 64))
     assert np.abs(decode(MemorySource(content), "", 64).astype(int) - full).max() <= 2
 
 
@@ -338,7 +338,7 @@ def test_truncated_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_bad_settings() -> None:
     source = MemorySource(noise())
-    with pytest.raises(ValueError, match=r"one of letterbox, resize, trim-letterbox, got 'leterbox'\. Did you mean"):
+    with pytest.raises(ValueError, match=r"one of letterbox, squash, trim-letterbox, got 'leterbox'\. Did you mean"):
         decode(source, "", 32, "leterbox")
     with pytest.raises(ValueError, match=r"size must be a whole number >= 1, got 0"):
         decode(source, "", 0)

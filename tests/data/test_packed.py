@@ -66,9 +66,9 @@ def test_damage_is_noticed(packed: PackedImages, images: ImageSet, name: str) ->
 def test_other_versions(packed: PackedImages, images: ImageSet) -> None:
     file = packed.folder / META
     file.write_text(json.dumps(json.loads(file.read_text()) | {"version": 99}))
-    with pytest.raises(ValueError, match=r"must be of version 2, got 99\. Run prepare again"):
+    with pytest.raises(ValueError, match=r"must be of version 3, got 99\. Run prepare again"):
         PackedImages(packed.folder)
-    with pytest.raises(ValueError, match=r"its version is 99, not 2"):
+    with pytest.raises(ValueError, match=r"its version is 99, not 3"):
         pack(images, packed.folder, size=32)
 
 

@@ -104,7 +104,7 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     assert packed.super_classes == image_set.super_classes
     for part in ("train", "validation", "test"):
         assert getattr(packed, part).tolist() == getattr(image_set, part).tolist()
-    assert (packed.size, packed.fit, packed.name, packed.left_out) == (16, "resize", "noise", ())
+    assert (packed.size, packed.resize_mode, packed.name, packed.left_out) == (16, "squash", "noise", ())
     plain = np.load(tmp_path / "a" / "b" / "images.npy", mmap_mode="r")
     assert plain.shape == (14, 16, 16, 3)
     for i, path in enumerate(image_set.paths):
@@ -119,10 +119,10 @@ def test_workers_do_not_change_the_bytes(images: ImageSet, tmp_path: Path) -> No
     assert content(tmp_path / "one") == content(tmp_path / "five")
 
 
-def test_fit_is_used(images: ImageSet, tmp_path: Path) -> None:
-    assert (pack(images, tmp_path / "packed", fit="letterbox").images[:, :2] == 255).all()  # 40 x 30: 12 of 16 rows
-    with pytest.raises(ValueError, match=r"fit must be one of letterbox, resize, trim-letterbox, got 'crop'"):
-        pack(images, tmp_path / "packed", fit="crop")
+def test_resize_mode_is_used(images: ImageSet, tmp_path: Path) -> None:
+    assert (pack(images, tmp_path / "packed", resize_mode="letterbox").images[:, :2] == 255).all()  # 40 x 30: 12 of 16 rows
+    with pytest.raises(ValueError, match=r"resize_mode must be one of letterbox, squash, trim-letterbox, got 'crop'"):
+        pack(images, tmp_path / "packed", resize_mode="crop")
 
 
 def test_second_time_does_nothing(images: ImageSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +155,7 @@ def rewritten(image_set: ImageSet) -> ImageSet:
 
 CHANGED: dict[str, tuple[Callable[[ImageSet], ImageSet], dict[str, Any]]] = {
     r"size is 16, not 8": (lambda s: s, {"size": 8}),
-    r"fit is 'resize', not 'letterbox'": (lambda s: s, {"fit": "letterbox"}),
+    r"resize_mode is 'squash', not 'letterbox'": (lambda s: s, {"resize_mode": "letterbox"}),
     r"name is 'noise', not 'other'": (lambda s: replace(s, name="other"), {}),
     r"images is 12, not 11; the list of images changed": (lambda s: s.subset(np.arange(11)), {}),
     r"the list of images changed": (lambda s: replace(s, paths=s.paths[::-1]), {}),

@@ -31,7 +31,7 @@ def test_the_table_has_the_scores_of_every_loss_and_of_the_untrained_trunk(made:
         for measure in ("Recall@1", "NMI, affinity", "F1, affinity"):
             assert f"{100 * measures[measure].value:.1f} %" in line
     assert "Lifted structured finds the right class first for" in text
-    assert "test images of 12 classes that no training has read, 144 px (resize), one center crop of 128 px" in text
+    assert "test images of 12 classes that no training has read, 144 px (squash), one center crop of 128 px" in text
     assert str(folder / "report.html") in text
     assert "<h1>Lifted structured finds" in (folder / "report.html").read_text()
 

@@ -74,8 +74,8 @@ def test_all_of_it_then_some_more(cub: Path, tmp_path: Path, capsys: pytest.Capt
 
 def test_data_that_is_not_whole_or_another(cub: Path, tmp_path: Path) -> None:
     quick = {**QUICK, "force": False, "dry_run": True}
-    with pytest.raises(ValueError, match=r"must be prepared with --size 256 --fit resize, it is of 48 px and resize\."):
-        _check_prepared(PackedImages(cub / "prepared"), 256, "resize", force=False)
+    with pytest.raises(ValueError, match=r"must be prepared with --size 256 --resize-mode squash, it is of 48 px and squash\."):
+        _check_prepared(PackedImages(cub / "prepared"), 256, "squash", force=False)
     rule = r"CUB-200-2011 must have 5,864 and 5,924 images to train on and to test, .* has 200 and 200\. Download it again, or"
     for data in (cub / "CUB_200_2011", cub / "prepared"):
         with pytest.raises(ValueError, match=rule):

@@ -367,7 +367,8 @@ def test_what_was_set_is_said(packed: PackedImages, tmp_path: Path) -> None:
     (settings,) = lines["Settings"]
     for text in ("loss=lifted_struct (margin 4.0, temperature 0.05)", "steps=20", "batch_size=12", "seed=3"):
         assert f", {text}" in settings
-    assert (lines["Dim"], lines["Loss"], lines["Images"], lines["Fit"]) == (["8"], ["lifted_struct"], ["40"], ["resize"])
+    assert (lines["Dim"], lines["Loss"], lines["Images"]) == (["8"], ["lifted_struct"], ["40"])
+    assert lines["Resize mode"] == ["squash"]
 
 
 def test_plain_embeddings(packed: PackedImages, tmp_path: Path) -> None:

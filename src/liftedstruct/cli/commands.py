@@ -29,16 +29,16 @@ Entries = Literal[
     "augmentations",
     "datasets",
     "figures",
-    "fits",
     "heads",
     "losses",
     "optimizers",
     "presets",
+    "resize-modes",
     "samplers",
     "schedules",
     "trunks",
 ]
-Fit = Literal["resize", "letterbox", "trim-letterbox"]
+ResizeMode = Literal["squash", "letterbox", "trim-letterbox"]
 MAX_DPI = 1200  # a figure of ten inches has 144 million pixels then
 
 
@@ -48,11 +48,11 @@ def list_entries(what: Entries) -> None:
     Args:
         what: kind of entries.
     """
-    from liftedstruct.data import FITS, READERS
+    from liftedstruct.data import READERS, RESIZE_MODES
     from liftedstruct.training import PRESETS, REGISTRIES
 
     declaring: dict[str, Any] = {f"{name}{'es' if name.endswith('s') else 's'}": each for name, each in REGISTRIES.items()}
-    registries: dict[str, Any] = {**declaring, "datasets": READERS, "fits": FITS}
+    registries: dict[str, Any] = {**declaring, "datasets": READERS, "resize-modes": RESIZE_MODES}
     if what == "figures":  # which needs matplotlib
         from liftedstruct.figures import FIGURES
 
@@ -100,7 +100,7 @@ def prepare(
     out: Path,
     kind: str | None = None,
     size: int = 256,
-    fit: Fit = "resize",
+    resize_mode: ResizeMode = "squash",
     test_classes: str | None = None,
     validation: float = 0.0,
     bad_images: Literal["list", "stop"] = "list",
@@ -115,7 +115,7 @@ def prepare(
         out: folder to write to, created if absent.
         kind: layout of the data (see "liftedstruct list datasets"). Default: recognized.
         size: side of the prepared images in pixels.
-        fit: how a rectangle becomes a square.
+        resize_mode: how a rectangle becomes a square.
         test_classes: fraction of the classes for the test, such as 0.3, or their comma-separated names.
         validation: fraction of the training classes to hold out.
         bad_images: list leaves unreadable ones out and lists them, stop stops at the first.
@@ -126,7 +126,9 @@ def prepare(
     from liftedstruct import data as datasets
 
     image_set = open_data(data, kind, test_classes, validation, seed, size)
-    packed = datasets.prepare(image_set, out, size=size, fit=fit, bad_images=bad_images, workers=workers, force=force)
+    packed = datasets.prepare(
+        image_set, out, size=size, resize_mode=resize_mode, bad_images=bad_images, workers=workers, force=force
+    )
     parts = f"{len(packed.train):,} for training, {len(packed.test):,} for the test"
     if len(packed.validation):
         parts += f", {len(packed.validation):,} for validation"
@@ -370,7 +372,7 @@ def fit(
     steps: int | None = None,
     size: int | None = None,
     crop: int | None = None,
-    fit: Fit = "resize",
+    resize_mode: ResizeMode = "squash",
     force: bool = False,
     seed: int = 0,
 ) -> None:
@@ -388,7 +390,7 @@ def fit(
         steps: training steps. Default: those of the recipe, fewer for a small dataset.
         size: side of the prepared images in pixels. Default: 256, more for larger crops.
         crop: side in pixels of the center crop that is embedded. Default: what suits the trunk.
-        fit: how a rectangle becomes a square.
+        resize_mode: how a rectangle becomes a square.
         force: continue although the check found serious issues.
         seed: seed of every random choice.
     """
@@ -399,7 +401,7 @@ def fit(
         raise ValueError(f"data must be images, {data} is prepared already. Train on it: liftedstruct train {data} --out RUN")
     image_set = open_data(data, kind, test_classes, 0.0, seed, size or DEFAULT_SIZE)
     settings: dict[str, Any] = {"preset": preset, "dim": dim, "trunk": trunk, "weights": weights, "steps": steps}
-    settings |= {"size": size, "crop": crop, "fit": fit, "force": force, "seed": seed}
+    settings |= {"size": size, "crop": crop, "resize_mode": resize_mode, "force": force, "seed": seed}
     print(fit_images(image_set, out, **settings))
 
 

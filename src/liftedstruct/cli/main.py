@@ -39,7 +39,7 @@ COMMANDS: dict[str, Command] = {
     "figure": Command(commands.figure, "liftedstruct figure failures run/ --out failures.pdf --count 6", ("kind", "runs")),
     "fit": Command(commands.fit, "liftedstruct fit photos/ --out fitted/", ("data",)),
     "list": Command(commands.list_entries, "liftedstruct list losses", ("what",)),
-    "prepare": Command(commands.prepare, "liftedstruct prepare photos/ --out prepared/ --fit letterbox", ("data",)),
+    "prepare": Command(commands.prepare, "liftedstruct prepare photos/ --out prepared/ --resize-mode letterbox", ("data",)),
     "products": Command(commands.products, "liftedstruct products --out photos/ --n-classes 20 --images-per-class 4"),
     "report": Command(commands.report, "liftedstruct report run/ pool5.npz --out report.html", ("runs",)),
     "reproduce": Command(

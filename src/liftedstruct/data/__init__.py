@@ -8,7 +8,7 @@ from pathlib import Path
 
 from liftedstruct.data.checkup import CheckUp, check_dataset, check_list_file, write_fixed_list
 from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS, KnownDataset
-from liftedstruct.data.decoding import FITS
+from liftedstruct.data.decoding import RESIZE_MODES
 from liftedstruct.data.image_set import ImageSet, Indices
 from liftedstruct.data.packed import DEFAULT_SIZE, META, SIZE_PER_CROP, PackedImages, read_record
 from liftedstruct.data.preparing import OtherDatasetError, prepare
@@ -20,10 +20,10 @@ __all__ = [
     "CARS",
     "CUB",
     "DEFAULT_SIZE",
-    "FITS",
     "META",
     "ONLINE_PRODUCTS",
     "READERS",
+    "RESIZE_MODES",
     "SIZE_PER_CROP",
     "ArraySource",
     "CheckUp",

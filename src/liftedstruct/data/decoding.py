@@ -20,7 +20,7 @@ from PIL import Image, ImageChops, ImageFile, ImageOps, UnidentifiedImageError
 from liftedstruct.data.sources import FolderSource, Source, TarSource
 from liftedstruct.runtime.checks import check_count, pick
 
-__all__ = ["FITS", "ImageError", "SourceError", "content_hash", "decode", "is_transient", "load_rgb"]
+__all__ = ["RESIZE_MODES", "ImageError", "SourceError", "content_hash", "decode", "is_transient", "load_rgb"]
 
 # What is decoded inside of pillow. Others are refused: some of its plug-ins start programs (EPS) or are for fonts and icons.
 FORMATS = {"AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP"}
@@ -49,20 +49,20 @@ class SourceError(ImageError):
     """An image that could not be reached now, whatever it holds: its disk, its network or this machine failed."""
 
 
-def decode(source: Source, path: str, size: int = 256, fit: str = "resize") -> NDArray[np.uint8]:
+def decode(source: Source, path: str, size: int = 256, resize_mode: str = "squash") -> NDArray[np.uint8]:
     """The image upright, in RGB, over white, as (size, size, 3) bytes; raises :class:`ImageError` and nothing else for it.
 
     Args:
         source: Opens the image.
         path: The image, as the source knows it.
         size: Side of the square.
-        fit: How a rectangle becomes a square, a name in ``FITS``.
+        resize_mode: How a rectangle becomes a square, a name in ``RESIZE_MODES``.
 
     """
-    shape, size = pick(FITS, fit, "fit"), check_count("size", size)
+    shape, size = pick(RESIZE_MODES, resize_mode, "resize_mode"), check_count("size", size)
     # A photograph of many times the size is decoded by the JPEG at a half, a quarter or an eighth, never below twice the
     # size. The white border is measured in pixels of the file, so it is found at full size.
-    least = None if fit == "trim-letterbox" else 2 * size
+    least = None if resize_mode == "trim-letterbox" else 2 * size
     image = load_rgb(source, path, least)
     with _short_reasons():
         return np.asarray(shape(image, size))
@@ -167,7 +167,7 @@ def _from_deep(image: Image.Image) -> Image.Image:
     return Image.fromarray(gray).convert("RGB")
 
 
-def resize(image: Image.Image, size: int) -> Image.Image:
+def squash(image: Image.Image, size: int) -> Image.Image:
     """Both sides to ``size``; proportions are lost, nothing else is."""
     return image.resize((size, size), FILTER)
 
@@ -191,9 +191,9 @@ def trim_letterbox(image: Image.Image, size: int) -> Image.Image:
     return letterbox(image, size)
 
 
-FITS: dict[str, Callable[[Image.Image, int], Image.Image]] = {
+RESIZE_MODES: dict[str, Callable[[Image.Image, int], Image.Image]] = {
     "letterbox": letterbox,
-    "resize": resize,
+    "squash": squash,
     "trim-letterbox": trim_letterbox,
 }
 

@@ -16,7 +16,7 @@ from liftedstruct.runtime.checks import check_count
 
 __all__ = ["DEFAULT_SIZE", "META", "SIZE_PER_CROP", "PackedImages", "read_record"]
 
-FORMAT, VERSION = "liftedstruct packed", 2
+FORMAT, VERSION = "liftedstruct packed", 3
 DEFAULT_SIZE = 256  # side of the images, as in the paper
 SIZE_PER_CROP = 8 / 7  # images are larger than the crops by about this factor: 256 for 224
 IMAGES, LABELS, CONTENTS, PATHS, META = "images.npy", "labels.npy", "contents.npy", "paths.json", "meta.json"
@@ -37,7 +37,7 @@ class PackedImages(ClassSplit):
         if meta["version"] != VERSION:
             raise ValueError(f"{folder} must be of version {VERSION}, got {meta['version']}. Run prepare again with --force.")
         self.size: int = meta["plan"]["size"]
-        self.fit: str = meta["plan"]["fit"]
+        self.resize_mode: str = meta["plan"]["resize_mode"]
         self.name: str = meta["plan"]["name"]
         self.checksum: str = meta["checksum"]  # of names, sizes and times of the image files, labels and settings
         self.class_names: tuple[str, ...] = tuple(meta["class_names"])

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from liftedstruct.data.decoding import FITS, ImageError, SourceError, content_hash, decode, is_transient
+from liftedstruct.data.decoding import RESIZE_MODES, ImageError, SourceError, content_hash, decode, is_transient
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.packed import (
     CONTENTS,
@@ -63,7 +63,7 @@ def prepare(
     folder: str | Path,
     *,
     size: int = DEFAULT_SIZE,
-    fit: str = "resize",
+    resize_mode: str = "squash",
     bad_images: Literal["list", "stop"] = "list",
     workers: int | None = None,
     progress: bool = True,
@@ -79,7 +79,7 @@ def prepare(
         image_set: The images, their classes and split; all parts of the split are prepared.
         folder: Output folder; new, empty, or of an earlier prepare.
         size: Side of the prepared images.
-        fit: How a rectangle becomes a square: ``resize``, ``letterbox`` (white around) or ``trim-letterbox`` (the white
+        resize_mode: How a rectangle becomes a square: ``squash``, ``letterbox`` (white around) or ``trim-letterbox`` (the white
             border is removed first).
         bad_images: Leave unreadable images out and ``list`` them, or ``stop`` at the first.
         workers: Threads that decode; default: one per core.
@@ -89,13 +89,13 @@ def prepare(
 
     """
     folder, n = Path(folder), len(image_set)
-    pick(FITS, fit, "fit")
+    pick(RESIZE_MODES, resize_mode, "resize_mode")
     pick(BAD_IMAGES, bad_images, "bad_images")
     size, workers = check_count("size", size), check_count("workers", available_cores() if workers is None else workers)
     if n == 0:
         raise ValueError(f"an image set must have images to be prepared, {image_set.root} has none. Check the path.")
     fingerprints = [_fingerprint(image_set.source, path) for path in image_set.paths]
-    plan = _plan(image_set, size, fit, fingerprints)
+    plan = _plan(image_set, size, resize_mode, fingerprints)
     start: Json = {"format": FORMAT, "version": VERSION, "plan": plan, "bad_images": bad_images}
     start |= {"processed": 0, "left_out": []}  # pairs of an image's number and the reason
     if not force and _matches(read_record(folder / META), start):
@@ -142,12 +142,12 @@ def _source_gone(path: str, reason: object) -> OSError:
     )
 
 
-def _plan(image_set: ImageSet, size: int, fit: str, fingerprints: list[str]) -> Json:
+def _plan(image_set: ImageSet, size: int, resize_mode: str, fingerprints: list[str]) -> Json:
     """All that the result depends on, as short values and digests; the folder that the images are in is no part of it."""
     return {
         "name": image_set.name,
         "size": size,
-        "fit": fit,
+        "resize_mode": resize_mode,
         "images": len(image_set),
         "paths": _digest(image_set.paths),
         "classes": _digest([image_set.labels.tolist(), image_set.class_names, image_set.super_classes]),
@@ -175,7 +175,8 @@ def _differences(record: Json, start: Json) -> list[str]:
     if record["version"] != start["version"]:
         return [f"its version is {record['version']}, not {start['version']}"]
     old, new = record["plan"], start["plan"]
-    found = [f"{key} is {old[key]!r}, not {new[key]!r}" for key in ("name", "size", "fit", "images") if old[key] != new[key]]
+    keys = ("name", "size", "resize_mode", "images")
+    found = [f"{key} is {old[key]!r}, not {new[key]!r}" for key in keys if old[key] != new[key]]
     found += [text for key, text in CHANGES.items() if old[key] != new[key]]
     if record["bad_images"] != start["bad_images"] and record["left_out"]:  # without any, no matter
         found.append(f"bad_images is {record['bad_images']!r}, not {start['bad_images']!r}")
@@ -228,7 +229,7 @@ def _length(file: Path) -> int:
 def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: list[str], workers: int, progress: bool) -> Json:
     """Decode from where the record is, append row by row in the order of the images, and keep the record up to date."""
     n, plan, synced = len(image_set), record["plan"], time.monotonic()
-    decode_one = functools.partial(_decode_one, image_set.source, size=plan["size"], fit=plan["fit"])
+    decode_one = functools.partial(_decode_one, image_set.source, size=plan["size"], resize_mode=plan["resize_mode"])
     done, left_out = record["processed"], list(record["left_out"])
     rows = done - len(left_out)
     with (
@@ -273,10 +274,10 @@ def _open_at(file: Path, length: int) -> BinaryIO:
     return stream
 
 
-def _decode_one(source: Source, path: str, size: int, fit: str) -> tuple[NDArray[np.uint8] | None, int, str]:
+def _decode_one(source: Source, path: str, size: int, resize_mode: str) -> tuple[NDArray[np.uint8] | None, int, str]:
     """Pixels and the hash of the file, or the reason why there are none."""
     try:
-        return decode(source, path, size, fit), content_hash(source, path), ""
+        return decode(source, path, size, resize_mode), content_hash(source, path), ""
     except SourceError as error:
         raise _source_gone(path, error) from error
     except ImageError as error:

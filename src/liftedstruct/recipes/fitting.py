@@ -32,7 +32,7 @@ def fit(
     steps: int | None = None,
     size: int | None = None,
     crop: int | None = None,
-    fit: str = "resize",
+    resize_mode: str = "squash",
     force: bool = False,
     seed: int = 0,
 ) -> str:
@@ -48,7 +48,7 @@ def fit(
         steps: of the training; by default those of the preset, fewer for a small set.
         size: side of the prepared images in pixels; by default 256, more for crops that are larger.
         crop: side of what the network is shown, if not the preset's.
-        fit: how a rectangle becomes a square.
+        resize_mode: how a rectangle becomes a square.
         force: go on although the check found serious issues.
         seed: every random choice descends from it.
 
@@ -67,7 +67,7 @@ def fit(
     _check_split(image_set)
     work = Steps(count_steps([config]) + 2)
     with work.step(f"prepare {len(image_set):,} images of {len(image_set.class_names):,} classes"):
-        packed = prepare_in(folder, image_set, size=size, fit=fit)
+        packed = prepare_in(folder, image_set, size=size, resize_mode=resize_mode)
     with work.step("check them"):
         check_data(image_set, packed, folder, force)
     return run_plan([_adapted(config, packed, steps is None)], packed, folder, work)

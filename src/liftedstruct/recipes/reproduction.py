@@ -20,7 +20,7 @@ __all__ = ["DATASETS", "LOSSES_OF_THE_PAPER", "SIZES_OF_THE_PAPER", "reproduce"]
 LOSSES_OF_THE_PAPER = ("contrastive", "triplet", "lifted_struct")  # its own last
 SIZES_OF_THE_PAPER = (64, 128, 256, 512)
 DATASETS: dict[str, KnownDataset] = {"cub": CUB, "cars": CARS, "online-products": ONLINE_PRODUCTS}
-FITS_OF = {"online-products": "trim-letterbox"}  # as the authors' code has it; the others are resized
+RESIZE_MODE_OF = {"online-products": "trim-letterbox"}  # as the authors' code has it; the others are squashed
 # Where the authors' code has other settings for a dataset than the preset that follows the paper.
 PAPER_ON: dict[str, dict[str, Any]] = {"cub": {"lr": 1e-6, "steps": 40_000}}
 
@@ -93,11 +93,11 @@ def reproduce(
         raise ValueError("losses, sizes and seeds must each have one entry or more, one of them has none. Leave it out.")
     first = next(iter(plan.values()))
     chosen = plan if only is None else {run: pick(plan, run, "a run of the plan") for run in only}
-    size, fit = check_requirements(first), FITS_OF.get(name, "resize")
+    size, resize_mode = check_requirements(first), RESIZE_MODE_OF.get(name, "squash")
     if ready:
         packed = PackedImages(data)
         _check_whole(dataset, packed, data, force)
-        _check_prepared(packed, size, fit, force)
+        _check_prepared(packed, size, resize_mode, force)
         check_requirements(first, packed.size)
     else:
         image_set = read_images(data, name)
@@ -113,7 +113,7 @@ def reproduce(
     work = Steps(count_steps(list(chosen.values())) + (not ready))
     if not ready:
         with work.step(f"prepare {len(image_set):,} images"):
-            packed = prepare_in(folder, image_set, size=size, fit=fit)
+            packed = prepare_in(folder, image_set, size=size, resize_mode=resize_mode)
         _check_whole(dataset, packed, data, force)  # without what could not be read
     others = [folder / run for run in plan if run not in chosen and _is_done(plan[run])]
     published = published_for(dataset.name)
@@ -135,12 +135,12 @@ def _steps_left(config: TrainConfig) -> int:
     return config.steps - (state["step"] if state else 0)
 
 
-def _check_prepared(packed: PackedImages, size: int, fit: str, force: bool) -> None:
+def _check_prepared(packed: PackedImages, size: int, resize_mode: str, force: bool) -> None:
     """Raise if the images were prepared otherwise than this experiment would do it."""
-    if (packed.size, packed.fit) != (size, fit) and not force:
+    if (packed.size, packed.resize_mode) != (size, resize_mode) and not force:
         raise ValueError(
-            f"{packed.folder} must be prepared with --size {size} --fit {fit}, it is of {packed.size} px and {packed.fit}. "
-            "Name the data as downloaded, or pass --force."
+            f"{packed.folder} must be prepared with --size {size} --resize-mode {resize_mode}, "
+            f"it is of {packed.size} px and {packed.resize_mode}. Name the data as downloaded, or pass --force."
         )
 
 

@@ -97,7 +97,7 @@ def _protocol(run: EvaluatedRun) -> str:
     asked, protocol, seen = len(np.unique(run.labels)), run.protocol, run.seen
     unseen = "" if seen and seen.any else " that no training has read"
     return (
-        f"{len(run):,} test images of {asked:,} classes{unseen}, {protocol['size']} px ({protocol['fit']}), "
+        f"{len(run):,} test images of {asked:,} classes{unseen}, {protocol['size']} px ({protocol['resize_mode']}), "
         f"one center crop of {protocol['crop']} px, Euclidean distance, affinity propagation to {asked:,} clusters; "
         f"trunk {protocol['trunk']}; p paired over the classes."
     )
