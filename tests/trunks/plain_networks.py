@@ -1,4 +1,4 @@
-"""The networks once more, as plain formulas over the tensors of the files: explicit padding, no modules."""
+"""Reference implementations of the networks on the tensors of the weights files: explicit padding, no modules."""
 
 import math
 from collections.abc import Mapping
@@ -43,13 +43,13 @@ def batch_norm_tensors(prefix: str, channels: int) -> dict[str, Tensor]:
     }
 
 
-def normalised(x: Tensor, tensors: Mapping[str, Tensor], prefix: str) -> Tensor:
+def normalized(x: Tensor, tensors: Mapping[str, Tensor], prefix: str) -> Tensor:
     mean, var, weight, bias = (tensors[f"{prefix}.{name}"] for name in ("running_mean", "running_var", "weight", "bias"))
     return batch_norm(x, mean, var, weight, bias, eps=1e-3)
 
 
 def same(x: Tensor, kernel: int, stride: int, value: float = 0.0) -> Tensor:
-    """TensorFlow's padding: as many as it takes for ceil(n / stride) places, half before, the rest after."""
+    """Pad like TensorFlow's SAME, for an output length of ceil(n / stride): half before, the rest after."""
     pads: list[int] = []
     for n in (x.shape[3], x.shape[2]):
         total = max((math.ceil(n / stride) - 1) * stride + kernel - n, 0)
@@ -58,13 +58,13 @@ def same(x: Tensor, kernel: int, stride: int, value: float = 0.0) -> Tensor:
 
 
 def caffe_pool(x: Tensor, kernel: int) -> Tensor:
-    """Every second place, ceil((n - kernel) / 2) + 1 of them; what sticks out does not count."""
+    """Max pooling with stride 2 and ceil((n - kernel) / 2) + 1 outputs; values past the edge are ignored."""
     ends = [(math.ceil((n - kernel) / 2)) * 2 + kernel - n for n in (x.shape[3], x.shape[2])]
     return max_pool2d(pad(x, (0, max(ends[0], 0), 0, max(ends[1], 0)), value=-math.inf), kernel, 2)
 
 
 def response_norm(x: Tensor, size: int, a: float, beta: float, k: float) -> Tensor:
-    """Channel by channel, as defined."""
+    """Local response normalization by its definition, channel by channel."""
     y = torch.empty_like(x)
     for c in range(x.shape[1]):
         near = x[:, max(c - size // 2, 0) : c + size // 2 + 1]
@@ -73,23 +73,23 @@ def response_norm(x: Tensor, size: int, a: float, beta: float, k: float) -> Tens
 
 
 def lite0(tensors: Mapping[str, Tensor], pixels: Tensor) -> Tensor:
-    """Pooled features of EfficientNet-Lite0, by the names of the pip package."""
+    """Return the pooled features of EfficientNet-Lite0, with the tensor names of the pip package."""
     t, x = tensors, (pixels.permute(0, 3, 1, 2) - 127.0) / 128
-    x = normalised(conv2d(same(x, 3, 2), t["_conv_stem.weight"], stride=2), t, "_bn0").clamp(0, 6)
+    x = normalized(conv2d(same(x, 3, 2), t["_conv_stem.weight"], stride=2), t, "_bn0").clamp(0, 6)
     for b, (inputs, outputs, kernel, stride, expansion) in enumerate(LITE0):
         y, block = x, f"_blocks.{b}."
         if expansion > 1:
-            y = normalised(conv2d(y, t[f"{block}_expand_conv.weight"]), t, f"{block}_bn0").clamp(0, 6)
+            y = normalized(conv2d(y, t[f"{block}_expand_conv.weight"]), t, f"{block}_bn0").clamp(0, 6)
         weight = t[f"{block}_depthwise_conv.weight"]
         y = conv2d(same(y, kernel, stride), weight, stride=stride, groups=inputs * expansion)
-        y = normalised(y, t, f"{block}_bn1").clamp(0, 6)
-        y = normalised(conv2d(y, t[f"{block}_project_conv.weight"]), t, f"{block}_bn2")
+        y = normalized(y, t, f"{block}_bn1").clamp(0, 6)
+        y = normalized(conv2d(y, t[f"{block}_project_conv.weight"]), t, f"{block}_bn2")
         x = x + y if stride == 1 and inputs == outputs else y
-    return normalised(conv2d(x, t["_conv_head.weight"]), t, "_bn1").clamp(0, 6).mean(dim=(2, 3))
+    return normalized(conv2d(x, t["_conv_head.weight"]), t, "_bn1").clamp(0, 6).mean(dim=(2, 3))
 
 
 def lite0_tensors() -> dict[str, Tensor]:
-    """Random tensors with the names and shapes of the pip package."""
+    """Return random tensors with the names and shapes of the pip package."""
     tensors = {"_conv_stem.weight": random_weight(32, 3, 3), **batch_norm_tensors("_bn0", 32)}
     for b, (inputs, outputs, kernel, _, expansion) in enumerate(LITE0):
         block, wide = f"_blocks.{b}.", inputs * expansion

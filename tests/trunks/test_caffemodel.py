@@ -37,7 +37,7 @@ def blob(array: Array, *, old: bool = False, packed: bool = True, double: bool =
 
 
 def net(layers: dict[str, list[Array]], *, old: bool = False, packed: bool = True, double: bool = False) -> bytes:
-    """A file as Caffe writes it: a net's name, then its layers with name, kind, bottom and blobs."""
+    """Return a file as Caffe writes it: the net's name, then its layers with name, kind, bottom and blobs."""
     content = field(1, b"a net") + field(3, b"data")
     for name, arrays in layers.items():
         blobs = [blob(array, old=old, packed=packed, double=double) for array in arrays]
@@ -78,8 +78,8 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path_factory: pytest.TempPath
         tensors, message = read_tensors(file), ""
     except ValueError as error:
         tensors, message = {}, str(error)
-    if tensors:  # it may still be a net, of other names and numbers
+    if tensors:  # a damaged file may still parse, with other names and numbers
         assert all(tensor.dtype == torch.float32 for tensor in tensors.values())
     else:
-        assert message.startswith(f"{file} must be a whole .caffemodel file of tensors, got: ")
+        assert message.startswith(f"{file} must be a complete .caffemodel file of tensors, got: ")
         assert "\n" not in message

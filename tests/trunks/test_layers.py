@@ -12,7 +12,7 @@ from trunks.plain_networks import caffe_pool, response_norm, same
 
 
 @given(st.integers(1, 300), st.sampled_from([1, 3, 5, 7]), st.integers(1, 3))
-def test_same_padding_gives_the_length_it_should(length: int, kernel: int, stride: int) -> None:
+def test_same_padding_gives_the_right_length(length: int, kernel: int, stride: int) -> None:
     before, after = same_padding(length, kernel, stride)
     assert 0 <= after - before <= 1
     total = before + after
@@ -33,7 +33,7 @@ def test_same_convolution_and_pool(kernel: int, height: int, width: int) -> None
 
 
 @pytest.mark.parametrize(("length", "out"), [(112, 56), (113, 56), (114, 57), (56, 28), (28, 14), (14, 7), (3, 1), (2, 1)])
-def test_pool_as_in_caffe(length: int, out: int) -> None:
+def test_pooling_matches_caffe(length: int, out: int) -> None:
     x = torch.randn(1, 2, length, length)
     assert MaxPool()(x).shape == (1, 2, out, out)
     assert MaxPool()(x).equal(caffe_pool(x, 3))
@@ -46,7 +46,7 @@ def test_local_response_norm_by_hand() -> None:
     torch.testing.assert_close(y, torch.tensor([c / math.sqrt(2 + 0.5 * s) for c, s in zip((1, 2, 3, 4), sums, strict=True)]))
 
 
-def test_local_response_norm_is_torchs_and_the_definition() -> None:
+def test_local_response_norm_matches_torch_and_the_definition() -> None:
     x = 50 * torch.randn(2, 16, 3, 5, dtype=torch.float64).float()
     ours = LocalResponseNorm(16, size=5, a=1e-4 / 5, beta=0.75, k=1.0)(x)
     torch.testing.assert_close(ours, nn.LocalResponseNorm(5, alpha=1e-4, beta=0.75, k=1.0)(x))
@@ -54,20 +54,20 @@ def test_local_response_norm_is_torchs_and_the_definition() -> None:
 
 
 def test_local_response_norm_keeps_its_range_under_autocast() -> None:
-    x = torch.full((1, 8, 1, 1), 300.0)  # its square is beyond float16
+    x = torch.full((1, 8, 1, 1), 300.0)  # its square overflows float16
     with torch.autocast("cpu", torch.float16):
         y = LocalResponseNorm(8, 5, 1e-4, 0.75, 1.0)(x.half())
     torch.testing.assert_close(y, response_norm(x, 5, 1e-4, 0.75, 1.0))
 
 
-def test_folding_changes_nothing_but_the_layers() -> None:
+def test_folding_keeps_the_output_and_the_original() -> None:
     net = nn.Sequential(
         ConvUnit(3, 8, 3, 2, norm=nn.BatchNorm2d, same=True),
         ConvUnit(8, 8, 5, groups=8, norm=nn.BatchNorm2d, activation=None),
         ConvUnit(8, 4, 1),
     )
     for _ in range(3):
-        net(torch.randn(8, 3, 14, 14))  # statistics
+        net(torch.randn(8, 3, 14, 14))  # update the running statistics
     x = torch.randn(2, 3, 14, 14)
     copy = folded(net)
     assert net.training

@@ -15,14 +15,14 @@ OWN = sorted(TRUNKS)
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_what_every_trunk_promises(name: str) -> None:
+def test_every_trunk(name: str) -> None:
     trunk = make_trunk(name, pretrained=False)
     assert (trunk.name, trunk.training) == (name, False)
     listed = [parameter for stage in trunk.stages.values() for module in stage for parameter in module.parameters()]
     assert {id(parameter) for parameter in listed} == {id(parameter) for parameter in trunk.parameters()}
     assert len(listed) == len(list(trunk.parameters()))
     convolution = next(module for module in trunk.modules() if isinstance(module, nn.Conv2d))
-    assert convolution.in_channels == 3  # the stem is first
+    assert convolution.in_channels == 3  # the stem comes first
     assert convolution in next(iter(trunk.stages.values()))[0].modules()
     assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
     pixels = torch.randint(0, 256, (2, trunk.min_size, trunk.min_size + 7, 3), dtype=torch.uint8)
@@ -31,12 +31,12 @@ def test_what_every_trunk_promises(name: str) -> None:
     assert features.dtype == torch.float32
     features.square().sum().backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in trunk.parameters())
-    with pytest.raises(ValueError, match=rf"{name} must have images of at least {trunk.min_size} x {trunk.min_size} pixels"):
+    with pytest.raises(ValueError, match=rf"images for {name} must be at least {trunk.min_size} x {trunk.min_size} pixels"):
         trunk(torch.randn(1, 3, trunk.min_size - 1, 64))
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_images_do_not_see_each_other_and_the_mean_is_of_the_last_map(name: str) -> None:
+def test_images_are_independent_and_features_are_the_mean_of_the_feature_map(name: str) -> None:
     torch.manual_seed(0)
     trunk = make_trunk(name, pretrained=False)
     x = trunk.scale(torch.randint(0, 256, (3, 64, 64, 3), dtype=torch.uint8))
@@ -50,7 +50,7 @@ def test_images_do_not_see_each_other_and_the_mean_is_of_the_last_map(name: str)
     torch.testing.assert_close(together, maps.flatten(2).mean(dim=2))
 
 
-def test_pools_are_those_of_torch() -> None:
+def test_pooling_matches_torch() -> None:
     torch.manual_seed(0)
     trunk = make_trunk("small")
     x = trunk.scale(torch.randint(0, 256, (3, 48, 32, 3), dtype=torch.uint8))
@@ -67,7 +67,7 @@ def test_pools_are_those_of_torch() -> None:
     assert sorted(POOLS) == ["avg", "avg+max", "max"]
     with pytest.raises(ValueError, match=r"pool must be one of avg, avg\+max, max, got 'mean'"):
         trunk.set_pool("mean")
-    assert trunk.pool == "avg+max"  # what was refused changed nothing
+    assert trunk.pool == "avg+max"  # unchanged by the refused value
 
 
 def test_a_network_that_pools_itself() -> None:
@@ -75,7 +75,7 @@ def test_a_network_that_pools_itself() -> None:
     trunk = AdaptedTrunk("timm:some", nn.Sequential(nn.Conv2d(3, 6, 4), nn.Flatten()), **about)  # type: ignore[arg-type]
     assert trunk.set_pool("own") is trunk
     for pool in ("max", "avg", "mean"):
-        with pytest.raises(ValueError, match=rf"pool must be left out, timm:some pools its features itself, got '{pool}'"):
+        with pytest.raises(ValueError, match=rf"pool must not be set for timm:some, .* got '{pool}'"):
             trunk.set_pool(pool)
     assert trunk.pool == "own"
 
@@ -87,14 +87,14 @@ def test_scaling_by_hand() -> None:
     assert lite.is_contiguous(memory_format=torch.channels_last)
     assert lite[1, :, 3, 4].tolist() == [-127 / 128, 0, 1]
     assert make_trunk("googlenet", pretrained=False).scale(pixels)[0, :, 0, 0].tolist() == [-123, 10, 151]
-    turned = torch.randint(0, 256, (2, 5, 4, 3), dtype=torch.uint8).transpose(1, 2)  # any layout of the bytes
+    turned = torch.randint(0, 256, (2, 5, 4, 3), dtype=torch.uint8).transpose(1, 2)  # any memory layout
     trunk = make_trunk("small")
     torch.testing.assert_close(trunk.scale(turned), (turned.permute(0, 3, 1, 2).float() - 127.5) / 63.75)
 
 
 @pytest.mark.parametrize("pixels", [torch.zeros(2, 32, 32, 3), torch.zeros(2, 3, 32, 32, dtype=torch.uint8)])
-def test_pixels_of_another_kind(pixels: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match=r"pixels must be uint8 of shape \(b, h, w, 3\), got \w+ of shape \(2, .*Pass crops"):
+def test_invalid_pixels(pixels: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match=r"pixels must be uint8 of shape \(b, h, w, 3\), got \w+ of shape \(2, .*Pass uint8"):
         make_trunk("small").scale(pixels)
 
 
@@ -110,7 +110,7 @@ def test_unknown_names() -> None:
         make_trunk(3)  # type: ignore[arg-type]
 
 
-def test_no_optional_package_is_loaded_unasked() -> None:
+def test_no_optional_package_is_imported() -> None:
     code = "import liftedstruct.trunks, sys; print(*{'timm', 'transformers', 'torchvision'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
@@ -131,15 +131,15 @@ def test_timm() -> None:
     assert next(iter(trunk.stages)) == "conv1"
     with torch.inference_mode():
         assert trunk(trunk.scale(torch.zeros(2, 64, 48, 3, dtype=torch.uint8))).shape == (2, 512)
-    with pytest.raises(ValueError, match=r"timm must have the model 'resnet_18', it has not"):
+    with pytest.raises(ValueError, match=r"model must be one that timm has, got 'resnet_18'"):
         make_trunk("timm:resnet_18")
     vit = make_trunk("timm:vit_tiny_patch16_224", pretrained=False)
-    with pytest.raises(ValueError, match=r"must have images that it can take, got 64 x 64: .* Use crops of 224"):
+    with pytest.raises(ValueError, match=r"images for timm:.* got 64 x 64: .* Use crops of 224"):
         vit(torch.zeros(1, 3, 64, 64))
 
 
-def test_no_call_of_transformers_runs_code_of_the_hub() -> None:
-    """A saved embedder names its trunk, so whoever made the file chooses the repository that is asked."""
+def test_transformers_never_runs_remote_code() -> None:
+    """A saved embedder names its trunk, so the author of the file chooses which repository is loaded."""
     calls = [
         (node.func.attr, {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords})
         for node in ast.walk(ast.parse(Path(adapters.__file__).read_text(encoding="utf-8")))
@@ -163,5 +163,5 @@ def test_transformers(tmp_path: Path) -> None:
     assert trunk.mean.tolist() == [127.5] * 3
     with torch.inference_mode():
         assert trunk(trunk.scale(torch.zeros(2, 64, 64, 3, dtype=torch.uint8))).shape == (2, 32)
-    with pytest.raises(ValueError, match=r"must be a model of transformers with an image processor, got: "):
+    with pytest.raises(ValueError, match=r"must be a transformers model with an image processor, got: "):
         make_trunk(f"transformers:{tmp_path / 'nothing'}")

@@ -18,7 +18,7 @@ from liftedstruct.trunks.weights import READERS, read_tensors
 
 
 class Trap:
-    """Something whose unpickling leaves a mark."""
+    """Object that creates a folder when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -27,7 +27,7 @@ class Trap:
         return os.mkdir, (str(self.mark),)
 
 
-def test_every_kind_of_file(tmp_path: Path) -> None:
+def test_every_file_type(tmp_path: Path) -> None:
     tensors = {"a": torch.randn(2, 3), "b": torch.arange(4.0)}
     torch.save(tensors, tmp_path / "a.pth")
     torch.save({"state_dict": tensors, "epoch": 3}, tmp_path / "b.pt")
@@ -47,17 +47,17 @@ def test_no_code_runs(tmp_path: Path, suffix: str) -> None:
         np.savez(file, a=np.array(Trap(mark), dtype=object))
     else:
         torch.save({"a": torch.ones(1), "b": Trap(mark)}, file)
-    with pytest.raises(ValueError, match=r"must be a whole \.\w+ file of tensors, got: .*Fetch it again"):
+    with pytest.raises(ValueError, match=r"must be a complete \.\w+ file of tensors, got: .*Download it again"):
         read_tensors(file)
     assert not mark.exists()
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".npz", ".safetensors", ".caffemodel"])
 @pytest.mark.parametrize("content", [b"", b"not weights at all", pickle.dumps([1, 2], protocol=2), b"PK\x03\x04" + bytes(40)])
-def test_files_that_are_something_else(tmp_path: Path, suffix: str, content: bytes) -> None:
+def test_files_of_another_kind(tmp_path: Path, suffix: str, content: bytes) -> None:
     file = tmp_path / f"weights{suffix}"
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"weights\.\w+ must be a whole \.\w+ file of tensors, got: [^\n]+$"):
+    with pytest.raises(ValueError, match=r"weights\.\w+ must be a complete \.\w+ file of tensors, got: [^\n]+$"):
         read_tensors(file)
 
 
@@ -75,7 +75,7 @@ def test_headers_that_claim_more_than_the_file_holds(tmp_path: Path) -> None:
     at = whole.index(b"K\x04", whole.index(b"cpu"))  # the number of elements
     (tmp_path / "d.pth").write_bytes(whole[:at] + b"\x8a\x08" + struct.pack("<q", 10**15) + whole[at + 2 :])
     for name in ("a.npz", "b.npz", "c.safetensors", "d.pth"):
-        with pytest.raises(ValueError, match=r"must be a whole \.\w+ file of tensors, got: [^\n]+ Fetch it again\.$"):
+        with pytest.raises(ValueError, match=r"must be a complete \.\w+ file of tensors, got: [^\n]+ Download it again\.$"):
             read_tensors(tmp_path / name)
 
 
@@ -95,13 +95,15 @@ def test_a_torch_file_that_expands_beyond_the_free_memory(tmp_path: Path, monkey
         read_tensors(tmp_path / "b.pth")
 
 
-def test_memory_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_errors_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(file: Path) -> dict[str, torch.Tensor]:
         raise MemoryError
 
     monkeypatch.setitem(READERS, ".caffemodel", full)
     (tmp_path / "a.caffemodel").touch()
-    with pytest.raises(ValueError, match=r"must be a whole \.caffemodel file of tensors, got: MemoryError\. Fetch it again"):
+    with pytest.raises(
+        ValueError, match=r"must be a complete \.caffemodel file of tensors, got: MemoryError\. Download it again"
+    ):
         read_tensors(tmp_path / "a.caffemodel")
 
 
@@ -110,18 +112,20 @@ def test_other_objects(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(1), "b": "text"}, tmp_path / "text.pth")
     np.savez(tmp_path / "text.npz", a=np.array("text"))
     for name in ("list.pth", "text.pth", "text.npz"):
-        with pytest.raises(ValueError, match="must be a whole"):
+        with pytest.raises(ValueError, match="must be a complete"):
             read_tensors(tmp_path / name)
 
 
 def test_wrong_paths(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"weights must be a file \.caffemodel, \.npz, .*, got 'weights\.h5'\. Convert it"):
+    with pytest.raises(
+        ValueError, match=r"weights must be a file of type \.caffemodel, \.npz, .*, got 'weights\.h5'\. Convert it"
+    ):
         read_tensors("weights.h5")
-    with pytest.raises(ValueError, match=r"weights must be a file, there is none at .*gone\.pth\. Check the path\."):
+    with pytest.raises(ValueError, match=r"weights must be an existing file, got .*gone\.pth\. Check the path\."):
         read_tensors(tmp_path / "gone.pth")
 
 
-def test_the_first_layer_that_does_not_fit_is_named(tmp_path: Path) -> None:
+def test_the_first_mismatched_layer_is_named(tmp_path: Path) -> None:
     state = {name: tensor.contiguous() for name, tensor in make_trunk("small").state_dict().items()}
     file = tmp_path / "small.safetensors"
     save_file(state | {"more": torch.ones(1)}, file)

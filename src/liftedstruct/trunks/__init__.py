@@ -1,4 +1,4 @@
-"""One file per family of networks. A trunk maps the bytes of images to pooled features."""
+"""Trunks: networks that map uint8 images to pooled features. One file per network family."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,18 +16,18 @@ from liftedstruct.trunks.small import small
 __all__ = ["DEFAULT_TRUNK", "POOLS", "RANDOM", "TRUNKS", "Trunk", "folded", "make_trunk"]
 
 DEFAULT_TRUNK = "efficientnet_lite0"
-ADAPTED = ("timm", "transformers")  # packages that trunks can be taken from, by names such as timm:resnet50
+ADAPTED = ("timm", "transformers")  # packages with adapters, for names such as timm:resnet50
 
 
 class _Trunks(dict[str, Callable[..., Trunk]]):
-    """Trunks by name, those of other packages included, which are imported when asked for."""
+    """Registry of trunks by name. Names of `ADAPTED` packages resolve lazily, without importing the package."""
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (isinstance(name, str) and name.partition(":")[0] in ADAPTED and ":" in name)
 
     def __missing__(self, name: str) -> Callable[..., Trunk]:
         def adapted(weights: str | Path | None = None, pretrained: bool = True) -> Trunk:
-            """A trunk of another package."""
+            """Trunk from another package."""
             from liftedstruct.trunks.adapters import ADAPTERS
 
             return ADAPTERS[name.partition(":")[0]](name, weights, pretrained)
@@ -35,7 +35,7 @@ class _Trunks(dict[str, Callable[..., Trunk]]):
         return adapted
 
 
-# An entry takes weights and pretrained, as make_trunk does, and options of its own.
+# Each entry takes weights and pretrained like make_trunk, plus its own options.
 TRUNKS: dict[str, Callable[..., Trunk]] = _Trunks(
     efficientnet_lite0=efficientnet_lite0,
     efficientnet_lite1=efficientnet_lite1,
@@ -46,19 +46,19 @@ TRUNKS: dict[str, Callable[..., Trunk]] = _Trunks(
 
 
 def make_trunk(name: str = DEFAULT_TRUNK, weights: str | Path | None = None, pretrained: bool = True, **options: Any) -> Trunk:
-    """A trunk by its name, in evaluation mode and channels-last memory.
+    """Create a trunk by name, in evaluation mode and channels-last memory format.
 
     Args:
-        name: one of ``TRUNKS``, ``timm:<model>`` or ``transformers:<folder>``.
-        weights: file to take the weights from; nothing in it is run.
-        pretrained: without a file, take the weights that come with the trunk, if any do; otherwise random ones.
-        options: of that trunk.
+        name: one of `TRUNKS`, `timm:<model>` or `transformers:<folder>`.
+        weights: file to load the weights from. No code in it is executed.
+        pretrained: if no file is given, load the trunk's pretrained weights, if it has any. False keeps random weights.
+        options: options of the trunk, such as `variant` of `googlenet`.
 
     """
     trunk = choose("trunk", TRUNKS, {"name": name, **options}).make(weights, pretrained)
     trunk.options = {**options, **trunk.options}
     if ":" not in name:
-        trunk.name = name  # by which it is made again
+        trunk.name = name  # the registry key: Embedder.load passes it to make_trunk
     trunk.to(memory_format=torch.channels_last)
     eval_trunk: Trunk = trunk.eval()
     return eval_trunk

@@ -1,7 +1,7 @@
-"""The blobs of a .caffemodel file, read without Caffe: as much of the protocol-buffer format as that takes.
+"""Reader for the blobs of .caffemodel files, without Caffe: a minimal parser of the protocol buffer format.
 
-A message is a row of fields; each has a key (number * 8 + kind) and a value, which is a varint (kind 0), eight bytes (1), a
-length and as many bytes (2: text, a packed array or another message) or four bytes (5). Numbers are those of caffe.proto::
+A message is a sequence of fields. Each has a key (number * 8 + kind) and a value: a varint (kind 0), eight bytes (1), a length
+and that many bytes (2: text, a packed array or another message), or four bytes (5). Field numbers are from caffe.proto:
 
     NetParameter          2 layers (old, V1LayerParameter)   100 layer (LayerParameter)
     LayerParameter        1 name   7 blobs
@@ -20,11 +20,11 @@ from torch import Tensor
 __all__ = ["read_caffemodel"]
 
 VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
-LAYERS = {2: (4, 6), 100: (1, 7)}  # field of the net -> fields of name and blobs in its layers
+LAYERS = {2: (4, 6), 100: (1, 7)}  # field of NetParameter -> fields of name and blobs in its layers
 
 
 def read_caffemodel(file: Path) -> dict[str, Tensor]:
-    """Blob i of layer L as the tensor "L/i": 0 is the weight, 1 the bias of a convolution; those without a name are left."""
+    """Read blob i of layer L as tensor "L/i". Blob 0 of a convolution is its weight, 1 its bias. Unnamed layers are ignored."""
     tensors = {}
     for number, kind, layer in _fields(memoryview(file.read_bytes())):
         if number not in LAYERS or kind != BYTES:
@@ -38,7 +38,7 @@ def read_caffemodel(file: Path) -> dict[str, Tensor]:
                 blobs.append(_blob(_message(value)))
         tensors.update({f"{name}/{i}": blob for i, blob in enumerate(blobs) if name})
     if not tensors:
-        raise ValueError("it has no layers with blobs")
+        raise ValueError("no layers with blobs")
     return tensors
 
 
@@ -71,12 +71,12 @@ def _dims(message: memoryview) -> list[int]:
 
 def _message(value: int | memoryview) -> memoryview:
     if isinstance(value, int):
-        raise ValueError("a number where a message should be")
+        raise ValueError("a number instead of a message")
     return value
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
-    """Number, kind and value of each field; four and eight bytes stay bytes, since only their field knows what they are."""
+    """Yield number, kind and value of each field. Four- and eight-byte values stay bytes: the field defines their type."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -90,15 +90,15 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
         elif kind in (EIGHT, FOUR):
             length = 8 if kind == EIGHT else 4
         else:
-            raise ValueError(f"it is no protocol buffer, byte {at} begins a field of kind {kind}")
+            raise ValueError(f"not a protocol buffer, field of kind {kind} at byte {at}")
         if at + length > len(message):
-            raise ValueError("it is cut off, or no protocol buffer")
+            raise ValueError("truncated, or not a protocol buffer")
         yield key >> 3, kind, message[at : at + length]
         at += length
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """A whole number of seven bits a byte, low ones first, and where it ends."""
+    """Return an integer stored as seven bits per byte, low bits first, and the position after it."""
     value = shift = 0
     while at < len(message) and shift < 70:
         byte = message[at]
@@ -106,4 +106,4 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 128:
             return value, at
-    raise ValueError("it is cut off, or no protocol buffer")
+    raise ValueError("truncated, or not a protocol buffer")

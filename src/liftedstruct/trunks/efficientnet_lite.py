@@ -1,8 +1,8 @@
-"""EfficientNet-Lite 0, 1 and 2 (Tan and Le 2019; Liu 2020): inverted bottlenecks, ReLU6, no squeeze and excitation.
+"""EfficientNet-Lite 0, 1 and 2 (Tan and Le 2019; Liu 2020): inverted bottlenecks, ReLU6, no squeeze-and-excitation.
 
-The base network is a table of seven stages. A wider and deeper one multiplies its channels (rounded to multiples of 8) and its
-repeats (rounded up); the Lite networks leave the stem, the head and the repeats of the first and the last stage as they are.
-Padding is TensorFlow's SAME, where the weights come from. Pixels are (x - 127) / 128.
+The base network is a table of seven stages. Larger networks multiply its channels (rounded to multiples of 8) and its repeats
+(rounded up). The Lite networks do not scale the stem, the head and the repeats of the first and last stage.
+Padding is TensorFlow's SAME, as the weights require. Pixels are scaled to (x - 127) / 128.
 """
 
 import math
@@ -23,7 +23,7 @@ STEM, HEAD = 32, 1280
 
 
 class Stage(NamedTuple):
-    """One line of the table: the first of its blocks has the stride."""
+    """One stage of the base network. The stride applies to its first block."""
 
     repeats: int
     kernel: int
@@ -44,7 +44,7 @@ STAGES = (
 
 
 class Size(NamedTuple):
-    """By what the base network is multiplied, and the side of its images."""
+    """Multipliers of the base network's channels and repeats, and the side of the images in pixels."""
 
     channels: float
     repeats: float
@@ -57,7 +57,7 @@ _unit = partial(ConvUnit, norm=_norm, activation=nn.ReLU6, same=True)
 
 
 class Bottleneck(nn.Module):
-    """Wider by 1 x 1, a convolution of each channel alone, narrower by 1 x 1; the input added where the shape allows."""
+    """Inverted bottleneck: 1 x 1 expansion, depthwise convolution, 1 x 1 projection, and a skip connection if shapes match."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -72,12 +72,12 @@ class Bottleneck(nn.Module):
         return y.add_(x) if self.has_skip else y
 
 
-# Measured on held-out training classes of CUB-200-2011, see docs/recipe.md; of the larger ones there were no trials.
+# Tuned on validation classes of CUB-200-2011, see docs/recipe.md. Lite1 and Lite2 were not tuned.
 SUGGESTED = {0: {"crop": 288, "train_crop": 224, "pretrained_mix": 0.4}}
 
 
 def multiple_of_8(channels: float) -> int:
-    """The nearest multiple of 8, but never less than nine tenths.
+    """Round to the nearest multiple of 8, but not below 90 % of `channels`.
 
     >>> [multiple_of_8(1.1 * stage.channels) for stage in STAGES]
     [16, 24, 48, 88, 120, 208, 352]
@@ -122,7 +122,7 @@ def _make(number: int, weights: str | Path | None, pretrained: bool) -> Trunk:
 
 
 def _names(trunk: Trunk) -> dict[str, str]:
-    """What the pip packages call each tensor: blocks are numbered through, and the norms of each by their order."""
+    """Map the trunk's tensor names to those of the pip packages, which number all blocks and the norms within each."""
     blocks = [f"layers.{stage}.{i}" for stage, modules in trunk.stages.items() for i in range(len(modules))][1:-1]
     units = {"layers.stem.0": ("_conv_stem", "_bn0"), "layers.head.0": ("_conv_head", "_bn1")}
     for number, block in enumerate(blocks):
@@ -136,15 +136,15 @@ def _names(trunk: Trunk) -> dict[str, str]:
 
 
 def efficientnet_lite0(weights: str | Path | None = None, pretrained: bool = True) -> Trunk:
-    """EfficientNet-Lite0, 1,280 features, 224 pixels; ImageNet weights by pip. The default."""
+    """EfficientNet-Lite0, 1,280 features, 224 px; ImageNet weights from a pip package. The default."""
     return _make(0, weights, pretrained)
 
 
 def efficientnet_lite1(weights: str | Path | None = None, pretrained: bool = True) -> Trunk:
-    """EfficientNet-Lite1, 1,280 features, 240 pixels; ImageNet weights by pip."""
+    """EfficientNet-Lite1, 1,280 features, 240 px; ImageNet weights from a pip package."""
     return _make(1, weights, pretrained)
 
 
 def efficientnet_lite2(weights: str | Path | None = None, pretrained: bool = True) -> Trunk:
-    """EfficientNet-Lite2, 1,280 features, 260 pixels; ImageNet weights by pip."""
+    """EfficientNet-Lite2, 1,280 features, 260 px; ImageNet weights from a pip package."""
     return _make(2, weights, pretrained)

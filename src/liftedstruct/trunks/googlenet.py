@@ -1,13 +1,13 @@
-"""The paper's GoogLeNet (Szegedy et al. 2015) up to its last pooling, without the auxiliary heads: 1,024 features.
+"""The paper's GoogLeNet (Szegedy et al. 2015) up to its global pooling, without the auxiliary heads: 1,024 features.
 
-It was published with weights three times, each time a little different. The variant follows the weights:
+There are three releases of pretrained weights, each for a slightly different network. The weights determine the variant:
 
-- ``bvlc``, the Caffe model that the paper started from: padding on both sides, pooling squares that may stick out at the end,
-  local response normalisation over 5 channels, pixels blue first minus (104, 117, 123).
-- ``google``, Google's own release: TensorFlow's SAME padding, normalisation over 11 channels, two other widths (204
-  instead of 208 in the 3 x 3 branch of block 4a, 48 instead of 32 before the 5 x 5 of 5a), pixels red first minus 117.
-- ``torchvision``: batch normalisation everywhere instead, a 3 x 3 convolution where 5 x 5 was meant, a last pooling of 2 x 2,
-  pixels from -1 to 1.
+- `bvlc`, the Caffe model that the paper fine-tunes: symmetric padding, pooling windows that may extend past the edge, local
+  response normalization over 5 channels, BGR pixels minus (104, 117, 123).
+- `google`, Google's own release: TensorFlow's SAME padding, local response normalization over 11 channels, two other channel
+  counts (204 instead of 208 in the 3 x 3 branch of block 4a, 48 instead of 32 before the 5 x 5 of 5a), RGB pixels minus 117.
+- `torchvision`: batch normalization instead of local response normalization, 3 x 3 convolutions in place of 5 x 5, a last max
+  pooling of 2 x 2, pixels scaled to -1..1.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,14 +30,14 @@ __all__ = ["VARIANTS", "googlenet"]
 
 @dataclass(frozen=True)
 class Variant:
-    """Where the variants differ."""
+    """Differences between the variants."""
 
-    mean: tuple[float, float, float]  # red first
+    mean: tuple[float, float, float]  # RGB
     std: float = 1.0
-    same: bool = False  # TensorFlow's padding
+    same: bool = False  # TensorFlow's SAME padding
     batch_norm: bool = False
     normalize: Callable[[int], nn.Module] = nn.Identity  # after the first pooling and before the second
-    widths: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of a block, that are not those of BLOCKS
+    widths: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # overrides of BLOCKS
     kernel_5x5: int = 5
     last_pool: int = 3
 
@@ -58,7 +58,7 @@ VARIANTS = {
 
 
 class Names(NamedTuple):
-    """What the file of a variant calls its tensors."""
+    """Tensor names in the weights file of a variant."""
 
     stem: tuple[str, str, str]
     block: str
@@ -96,7 +96,7 @@ NAMES = {
 
 
 class Widths(NamedTuple):
-    """Channels of a block's six convolutions."""
+    """Output channels of the six convolutions of a block."""
 
     one: int
     reduce3: int
@@ -120,7 +120,7 @@ BLOCKS = {
 
 
 class Inception(nn.Module):
-    """1 x 1, 3 x 3, 5 x 5 and a pooling beside each other, the wider ones after a narrow 1 x 1."""
+    """Inception block: parallel 1 x 1, 3 x 3, 5 x 5 and pooling branches, with 1 x 1 reductions before 3 x 3 and 5 x 5."""
 
     def __init__(self, inputs: int, widths: Widths, kernel_5x5: int, unit: Callable[..., ConvUnit]) -> None:
         super().__init__()
@@ -137,18 +137,18 @@ class Inception(nn.Module):
 
 
 def googlenet(weights: str | Path | None = None, pretrained: bool = True, *, variant: str = "") -> Trunk:
-    """GoogLeNet, the paper's trunk, 1,024 features, 224 pixels; weights from a file, whose variant it takes.
+    """GoogLeNet, the paper's trunk, 1,024 features, 224 px; weights from a file, which determines the variant.
 
     Args:
-        weights: Google's own as .npz, ``bvlc_googlenet.caffemodel``, or torchvision's ``googlenet`` as .pth or .safetensors.
-        pretrained: no package brings its weights, so with no file this must be False. The weights are random then, by the
-            rule of the Caffe model (uniform within sqrt(3 / fan in), biases 0.2).
-        variant: one of ``VARIANTS``, where there is no file to tell; ``bvlc`` if not given.
+        weights: Google's weights as .npz, `bvlc_googlenet.caffemodel`, or torchvision's `googlenet` as .pth or .safetensors.
+        pretrained: must be False if no file is given, since no package provides the weights. They are then initialized like
+            the Caffe model's: uniform within sqrt(3 / fan in), biases 0.2.
+        variant: bvlc, google or torchvision; ignored if a file is given. Default: bvlc.
 
     """
     if weights is None and pretrained:
         raise ValueError(
-            "googlenet must be given a file of weights, none come with it. Pass weights FILE, or train it from weights random."
+            "googlenet must be given a weights file, no package provides one. Pass weights FILE, or train from weights random."
         )
     if weights is None:
         return _network(variant or "bvlc")
@@ -184,7 +184,7 @@ def _network(variant: str) -> Trunk:
         mean=choice.mean,
         std=(choice.std,) * 3,
         variant=variant,
-        suggested={"crop": 288, "train_crop": 224, "freeze": 4},  # measured as for EfficientNet-Lite0; the mix was not tried
+        suggested={"crop": 288, "train_crop": 224, "freeze": 4},  # tuned like EfficientNet-Lite0, except pretrained_mix
     )
     for module in trunk.modules():
         if isinstance(module, nn.Conv2d) and module.bias is not None:
@@ -194,7 +194,7 @@ def _network(variant: str) -> Trunk:
 
 
 def _names(trunk: Trunk) -> dict[str, str]:
-    """The name in the file of each tensor of the trunk."""
+    """Map the trunk's tensor names to those in the weights file."""
     names = NAMES[trunk.variant]
     units = dict(zip(("layers.conv1.0", "layers.conv2.0", "layers.conv2.1"), names.stem, strict=True))
     for block in BLOCKS:
@@ -205,11 +205,11 @@ def _names(trunk: Trunk) -> dict[str, str]:
 
 
 def _as_torch(variant: str, name: str, tensor: Tensor) -> Tensor:
-    """Axes of a tensor in torch's order, and the colors of the first convolution's red first."""
+    """Convert a tensor of a weights file to torch's axis order, and the first convolution to RGB."""
     if variant == "google" and tensor.ndim == 4:
         return tensor.permute(0, 3, 1, 2)  # (out, height, width, in)
     if variant == "bvlc" and name == "conv1/7x7_s2/0" and tensor.ndim == 4:
         return tensor.flip(1)
     if variant == "bvlc" and name.endswith("/1"):
-        return tensor.flatten()  # old files have (1, 1, 1, out)
+        return tensor.flatten()  # (1, 1, 1, out) in old files
     return tensor

@@ -1,4 +1,4 @@
-"""The layers that trunks are built from: TensorFlow's padding, local response normalisation, a convolution and what follows."""
+"""Building blocks of trunks: TensorFlow's padding, local response normalization, convolution with norm and activation."""
 
 import copy
 from collections.abc import Callable
@@ -15,7 +15,9 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def same_padding(length: int, kernel: int, stride: int) -> tuple[int, int]:
-    """TensorFlow's SAME: zeros before and after, such that ceil(length / stride) places come out; the odd one goes after.
+    """Return the zeros before and after for TensorFlow's SAME padding: the output length is ceil(length / stride).
+
+    If the total is odd, the extra zero goes after.
 
     >>> same_padding(224, kernel=7, stride=2), same_padding(227, kernel=7, stride=2)
     ((2, 3), (3, 3))
@@ -25,35 +27,35 @@ def same_padding(length: int, kernel: int, stride: int) -> tuple[int, int]:
 
 
 class SameConv2d(nn.Conv2d):
-    """A convolution with square kernel and SAME padding for whatever size comes in; its own padding counts for nothing."""
+    """Convolution with a square kernel and SAME padding for any input size. Its `padding` attribute is ignored."""
 
     def forward(self, x: Tensor) -> Tensor:
         kernel, stride = self.kernel_size[0], self.stride[0]
         (top, bottom), (left, right) = (same_padding(length, kernel, stride) for length in x.shape[2:])
         padding = (top, left)
-        if padding != (bottom, right):  # only torch's symmetric padding comes without a copy
+        if padding != (bottom, right):  # torch pads without a copy only symmetrically
             x, padding = pad(x, (left, right, top, bottom)), (0, 0)
         return conv2d(x, self.weight, self.bias, self.stride, padding, groups=self.groups)
 
 
 class MaxPool(nn.Module):
-    """A maximum over squares, every second place: Caffe's (the last square may stick out) or TensorFlow's SAME."""
+    """Max pooling with stride 2, padded like Caffe (the last window may extend past the edge) or TensorFlow's SAME."""
 
     def __init__(self, kernel: int = 3, same: bool = False) -> None:
         super().__init__()
         self.kernel, self.same = kernel, same
 
     def forward(self, x: Tensor) -> Tensor:
-        # SAME pads an even side by one after its end, which is what ceil_mode does, and an odd one by one on both sides.
+        # SAME pads an even side by one at its end, like ceil_mode, and an odd side by one at both ends.
         height, width = (length % 2 if self.same else 0 for length in x.shape[2:])
         return max_pool2d(x, self.kernel, 2, padding=(height, width), ceil_mode=True)
 
 
 class LocalResponseNorm(nn.Module):
-    r"""Krizhevsky's normalisation across neighbouring channels, :math:`y_c = x_c / (k + a \sum_{c'} x_{c'}^2)^\beta`.
+    r"""Local response normalization across channels (Krizhevsky et al. 2012): $y_c = x_c / (k + a \sum_{c'} x_{c'}^2)^\beta$.
 
-    The sum goes over the ``size`` channels around c, fewer at the ends; a is per channel (torch and Caffe divide theirs by
-    the size). The sum is a product with a band of ones, which channels-last memory likes better than a moving window.
+    The sum is over the `size` channels around c, fewer at the ends. `a` is not divided by `size`, unlike alpha in torch and
+    Caffe. The sum is computed as a product with a band matrix, which is faster in channels-last memory than a moving window.
     """
 
     band: Tensor
@@ -66,14 +68,14 @@ class LocalResponseNorm(nn.Module):
         self.register_buffer("band", band[:, :, None, None], persistent=False)  # (channels, channels, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):  # squares need the range of float32
+        with torch.autocast(x.device.type, enabled=False):  # squares can overflow in half precision
             x = x.float()
             s = conv2d(x.square(), self.band) + self.k
             return x * s.pow(-self.beta)
 
 
 class ConvUnit(nn.Module):
-    """A convolution, its normalisation and its activation; an odd kernel, padded to keep the size where the stride is 1."""
+    """Convolution, normalization and activation. The kernel size is odd; the padding keeps the image size at stride 1."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class ConvUnit(nn.Module):
 
 
 def folded(module: M) -> M:
-    """A copy for inference: batch normalisation with its fixed statistics becomes part of the convolution before it."""
+    """Return a copy for inference, with batch normalization folded into the preceding convolutions."""
     module = copy.deepcopy(module).eval().requires_grad_(False)
     for unit in module.modules():
         if isinstance(unit, ConvUnit) and isinstance(unit.norm, nn.BatchNorm2d):

@@ -1,4 +1,4 @@
-"""A small convolutional network to train from scratch: for tests, and for images of 16 to 96 pixels."""
+"""Small convolutional network to train from scratch, for tests and for images of 16 to 96 pixels."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ __all__ = ["small"]
 
 
 def small(weights: str | Path | None = None, pretrained: bool = True) -> Trunk:
-    """Four convolutions of 3 x 3, 128 features, from scratch; for tests and tiny images.
+    """Four 3 x 3 convolutions, 128 features, no pretrained weights; for tests and tiny images.
 
-    Its normalisation is by groups of channels, image by image, so no image sees the others of its batch.
+    It uses group normalization, so the features of an image do not depend on the other images of its batch.
 
     Args:
-        weights: file with the tensors of such a network; random without one.
-        pretrained: there are no weights to find, this changes nothing.
+        weights: file with the tensors of this network. Default: random weights.
+        pretrained: ignored, since there are no pretrained weights.
 
     """
 

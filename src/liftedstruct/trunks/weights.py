@@ -1,4 +1,4 @@
-"""Weights from files, without running code from them, and with the first layer named that does not fit."""
+"""Load weights from files without executing code in them. Errors name the first layer that does not match."""
 
 import hashlib
 import pickle
@@ -19,41 +19,43 @@ __all__ = ["load_weights", "read_tensors"]
 
 
 def read_tensors(file: str | Path) -> dict[str, Tensor]:
-    """All tensors of a weights file, by name: .npz, .safetensors, .pth or .pt (a state dict) or .caffemodel."""
+    """Read all tensors of a weights file, by name: .npz, .safetensors, .pth or .pt (a state dict), or .caffemodel."""
     file = Path(file)
     if file.suffix not in READERS:
-        raise ValueError(f"weights must be a file {', '.join(READERS)}, got {str(file)!r}. Convert it to one of these.")
+        raise ValueError(f"weights must be a file of type {', '.join(READERS)}, got {str(file)!r}. Convert it to one of these.")
     if not file.is_file():
-        raise ValueError(f"weights must be a file, there is none at {file}. Check the path.")
+        raise ValueError(f"weights must be an existing file, got {file}. Check the path.")
     try:
         return READERS[file.suffix](file)
     except (OSError, ValueError, KeyError, EOFError, OverflowError, MemoryError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
-        raise ValueError(f"{file} must be a whole {file.suffix} file of tensors, got: {reason}. Fetch it again.") from error
+        raise ValueError(
+            f"{file} must be a complete {file.suffix} file of tensors, got: {reason}. Download it again."
+        ) from error
 
 
 def load_weights(trunk: Trunk, tensors: Mapping[str, Tensor], file: str | Path, names: Mapping[str, str] | None = None) -> None:
-    """Copy tensors into a trunk and note where they are from; what the trunk has no place for is left.
+    """Copy tensors into a trunk and record their origin. Tensors that the trunk does not have are ignored.
 
     Args:
-        trunk: to be filled.
-        tensors: as read.
-        file: that they are from, for errors and for the protocol.
-        names: of the tensors of the trunk in the file, where they differ.
+        trunk: trunk to load the tensors into.
+        tensors: tensors by their name in the file.
+        file: source of the tensors, for error messages and the protocol.
+        names: maps the trunk's names to names in the file. Default: they are the same.
 
     """
     file, found = Path(file), {}
     for own, expected in trunk.state_dict().items():
         name = own if names is None else names[own]
-        if own.endswith("num_batches_tracked"):  # a counter that old files lack and that nothing here reads
+        if own.endswith("num_batches_tracked"):  # unused, and missing in old files
             found[own] = expected
             continue
         shape, got = tuple(expected.shape), tuple(tensors[name].shape) if name in tensors else "no such layer"
         if shape != got:
-            variant = f" in its {trunk.variant} variant" if trunk.variant else ""
+            variant = f" ({trunk.variant} variant)" if trunk.variant else ""
             raise ValueError(
                 f"{file} must hold weights of {trunk.name}{variant}: {name} must be {shape}, got {got}. "
-                "Pass a file of that network."
+                "Pass a weights file of this network."
             )
         found[own] = tensors[name]
     trunk.load_state_dict(found)
@@ -71,16 +73,16 @@ def _read_npz(file: Path) -> dict[str, Tensor]:
 
 def _read_torch(file: Path) -> dict[str, Tensor]:
     try:
-        if zipfile.is_zipfile(file):  # the format of torch 1.6 and later
+        if zipfile.is_zipfile(file):  # format since torch 1.6
             with zipfile.ZipFile(file) as archive:
                 check_zip(archive)
         content = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, zipfile.BadZipFile, AttributeError, IndexError, TypeError) as error:
-        raise ValueError("it holds more than tensors, or something else") from error
+        raise ValueError("it does not hold tensors alone") from error
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]
     if not isinstance(content, dict) or not all(isinstance(each, Tensor) for each in content.values()):
-        raise ValueError("it holds no state dict")
+        raise ValueError("it does not hold a state dict")
     return content
 
 
