@@ -1,4 +1,4 @@
-"""The rendered products: the same bytes always, another image for every number, and a folder whose writing can be resumed."""
+"""Rendered products: reproducible bytes, distinct images, and resumable writing."""
 
 import hashlib
 import json
@@ -69,7 +69,7 @@ def test_any_size_shows_the_same_scene(size: int) -> None:
 
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_category_is_visible_in_the_image(category: str) -> None:
-    """Of six products: finite light everywhere, and the product neither absent nor everywhere."""
+    """Check six products: light is finite everywhere, and the product covers some but not all of the image."""
     products = [product for product in range(72) if category_of(product) == category]
     assert len(products) == 6
     shares = []
@@ -98,8 +98,8 @@ def test_category_is_visible_in_the_image(category: str) -> None:
 def test_products_of_a_category_differ_in_shape() -> None:
     mugs = [product for product in range(240) if category_of(product) == "mug"]
     boxes = np.array([model(product, 0)[1] for product in mugs])
-    assert (boxes / boxes[:, :1])[:, 2].std() > 0.1  # height by width
-    assert len({len(build(product).parts) for product in range(36)}) > 12  # of other parts, too
+    assert (boxes / boxes[:, :1])[:, 2].std() > 0.1  # height / width
+    assert len({len(build(product).parts) for product in range(36)}) > 12  # the number of parts differs, too
 
 
 def test_categories_are_even() -> None:
@@ -196,12 +196,12 @@ def test_a_written_folder_that_was_changed(tmp_path: Path) -> None:
     assert images.missing == (paths[0], *paths[3:6])
     assert images.extra == ("own/1.png", "notes.txt")
     assert images.warnings == (
-        "products: images whose files are absent are left out: 4 (" + ", ".join(map(repr, images.missing)) + ")",
-        f"products: images that the list does not name are taken by their folders: 1 ('{added}')",
-        "products: images outside of the folders of products are left out: 1 ('own/1.png')",
-        "products: what is not an image is left out: 1 ('notes.txt')",
+        "products: missing images are left out: 4 (" + ", ".join(map(repr, images.missing)) + ")",
+        f"products: images that are not listed get the class of their folder: 1 ('{added}')",
+        "products: images outside the product folders are left out: 1 ('own/1.png')",
+        "products: files that are not images are left out: 1 ('notes.txt')",
     )
-    assert len(images.class_names) == 4  # class 1 too, so that the split stays what it was
+    assert len(images.class_names) == 4  # class 1 is kept, so that the split does not change
     assert images.paths == (*paths[1:3], *paths[6:9], added, *paths[9:])
     assert images.labels.tolist() == [0, 0, 2, 2, 2, 2, 3, 3, 3]
     assert images.test_classes.tolist() == [2, 3]
@@ -210,9 +210,7 @@ def test_a_written_folder_that_was_changed(tmp_path: Path) -> None:
     assert read_images(tmp_path, "folder").name == "folder"
     for path in images.paths:
         (tmp_path / path).unlink()
-    with pytest.raises(
-        ValueError, match=r"must hold the products of its products.json, got none of 12 \(.* Write the products"
-    ):
+    with pytest.raises(ValueError, match=r"listed in its products.json, got none of 12 \(.* Write the products"):
         read_images(tmp_path)
 
 
@@ -228,17 +226,15 @@ def test_other_records_of_products(tmp_path: Path) -> None:
             ValueError, match=r"\A[^\n]* must list the products with name, .* Write the products again [^\n]*\.\Z"
         ):
             read_images(tmp_path)
-    record.write_text(json.dumps(old))  # as it was before it had the list
+    record.write_text(json.dumps(old))  # a record without the list
     with pytest.raises(ValueError, match="must list the products"):
         read_images(tmp_path)
     write_products(tmp_path, 2, 1, size=16)
     assert json.loads(record.read_text()) == whole
-    for text in ("{", "[]", '{"renderer": 1}', "[" * 100_000, "\udcff"):  # somebody else's
+    for text in ("{", "[]", '{"renderer": 1}', "[" * 100_000, "\udcff"):  # not a record of products
         record.write_bytes(text.encode("utf-8", "surrogateescape"))
         assert recognize(tmp_path) == "folder"
-        with pytest.raises(
-            ValueError, match=r"must be a folder with the products.json of the renderer, got .* another kind\.$"
-        ):
+        with pytest.raises(ValueError, match=r"must be a folder with a valid products.json, got .* another kind\.$"):
             read_images(tmp_path, "products")
 
 
@@ -262,17 +258,17 @@ def test_writing_refuses_what_is_not_its_own(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must be a folder, got the file"):
         write_products(tmp_path / "thesis.tex", 2, 1, size=16)
     write_products(tmp_path / "new", 2, 1, size=16)
-    with pytest.raises(ValueError, match=r"of these settings, got .*'size': 16"):
+    with pytest.raises(ValueError, match=r"with the same settings, got .*'size': 16"):
         write_products(tmp_path / "new", 2, 1, size=17)
     (tmp_path / "new" / PRODUCTS_RECORD).write_text("{")
-    with pytest.raises(ValueError, match=r"of these settings, got fan, products\.json, "):
+    with pytest.raises(ValueError, match=r"with the same settings, got fan, products\.json, "):
         write_products(tmp_path / "new", 2, 1, size=16)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "thesis.tex"]
 
 
 def test_writing_checks_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000})())
-    with pytest.raises(ValueError, match=r"GB free for 2 images, it has 0.00 GB"):
+    with pytest.raises(ValueError, match=r"GB free for 2 images, got 0.00 GB"):
         write_products(tmp_path, 2, 1, size=16)
     assert json.loads((tmp_path / PRODUCTS_RECORD).read_text())["classes"] == 2
 

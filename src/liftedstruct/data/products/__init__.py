@@ -1,7 +1,7 @@
-"""The embedded default dataset: product images that are rendered here, any number of classes, no assets.
+"""Default dataset: rendered product images with any number of classes and no assets.
 
-Read in this order: ``shapes`` (which product is what, and one file per category), ``materials`` and ``textures`` (the
-surfaces), ``scene`` (a photograph of them), ``meshes``, ``primitives`` and ``rasterizer`` (how it is drawn).
+Suggested reading order: `shapes` (one file per category), `materials` and `textures` (surfaces), `scene` (one image of a
+product), then `meshes`, `primitives` and `rasterizer` (geometry and rendering).
 """
 
 from liftedstruct.data.products.product_dataset import ProductSource, product_images

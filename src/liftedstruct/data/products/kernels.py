@@ -1,4 +1,4 @@
-"""What the compiled functions of the renderer share: decorators, array types, vector products."""
+"""Decorators, array types and vector products shared by the renderer's compiled functions."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,12 @@ inlined: Decorator = compiled(nogil=True, error_model="numpy", forceinline=True)
 
 @inlined
 def dot(a: Floats, x: float, y: float, z: float) -> float:
-    """The scalar product of a and (x, y, z)."""
+    """Return the dot product of `a` and (x, y, z)."""
     product: float = a[0] * x + a[1] * y + a[2] * z
     return product
 
 
 @inlined
 def cross(a: Floats, b: Floats) -> tuple[float, float, float]:
-    """The vector product of a and b."""
+    """Return the cross product of `a` and `b`."""
     return a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]

@@ -1,4 +1,4 @@
-"""Light in a scene: where the lights are, what they reach, what is reflected, and how dark it is under a product."""
+"""Lighting of a scene: lights, shadows, reflections, and the contact shadow under a product."""
 
 import math
 from typing import NamedTuple
@@ -9,23 +9,23 @@ from liftedstruct.data.products.kernels import Floats, Singles, dot, inlined, ke
 
 __all__ = ["FLOOR_CELLS", "SHADOW_CELLS", "Lights", "contact_map", "key_light_share", "shadow_cell", "surroundings"]
 
-SHADOW_CELLS = 160  # a side of the map of what the key light sees
-FLOOR_CELLS = 48  # a side of the map of the floor
+SHADOW_CELLS = 160  # side length of the key light's shadow map
+FLOOR_CELLS = 48  # side length of the floor map
 
 
 class Lights(NamedTuple):
-    """A key light that casts shadows, a fill light, and light from above and below."""
+    """Key light that casts shadows, fill light, and light from above and below."""
 
-    key: Floats  # (3,), towards the light
-    key_frame: Floats  # (2, 3), two axes across it
+    key: Floats  # (3,), direction to the light
+    key_frame: Floats  # (2, 3), two axes perpendicular to it
     fill: Floats
     colors: Floats  # (4, 3): key, fill, sky, bounce
-    softness: float  # half width of the shadow's edge, in units of the object
+    softness: float  # half width of the shadow's edge, in object units
 
 
 @inlined
 def shadow_cell(lights: Lights, radius: float, x: float, y: float, z: float) -> tuple[float, float, float]:
-    """A point in cells of the key light's shadow map, and its height towards the light."""
+    """Return a point's position in cells of the key light's shadow map, and its height toward the light."""
     z -= 0.5 * radius
     cells = SHADOW_CELLS / (2.1 * radius)
     a, b = dot(lights.key_frame[0], x, y, z) * cells, dot(lights.key_frame[1], x, y, z) * cells
@@ -34,14 +34,14 @@ def shadow_cell(lights: Lights, radius: float, x: float, y: float, z: float) -> 
 
 @kernel
 def contact_map(heights: Singles, radius: float) -> Singles:
-    """How much of the sky the product hides from a cell of the floor: near parts count most, blurred twice."""
+    """Return how much of the sky the product hides from each floor cell; near parts count most. The map is blurred twice."""
     m = FLOOR_CELLS
     dark = np.zeros((m, m), np.float32)
     for i in range(m):
         for j in range(m):
             if heights[i, j] > -1e8:
                 dark[i, j] = math.exp(7 * min(heights[i, j], 0.0) / radius)
-    for reach in (1, 1, 3, 3):  # each pass transposes: rows and columns in turn
+    for reach in (1, 1, 3, 3):  # each pass transposes, so rows and columns alternate
         out = np.zeros((m, m), np.float32)
         for i in range(m):
             for j in range(m):
@@ -57,7 +57,7 @@ def contact_map(heights: Singles, radius: float) -> Singles:
 def key_light_share(
     lights: Lights, shadows: Singles, radius: float, x: float, y: float, z: float, bias: float, spread: float
 ) -> float:
-    """The share of the key light that reaches a point: nine samples of the shadow map."""
+    """Return the fraction of the key light that reaches a point, from nine samples of the shadow map."""
     a, b, c = shadow_cell(lights, radius, x, y, z)
     step = spread * (SHADOW_CELLS / (2.1 * radius))
     if not (-step <= a <= SHADOW_CELLS + step and -step <= b <= SHADOW_CELLS + step):
@@ -73,13 +73,13 @@ def key_light_share(
 
 @inlined
 def lobe(x: float, n: float) -> float:
-    """About x to the power n for x in [0, 1], and 0 below, without a logarithm (Schlick's)."""
+    """Approximate x ** n for x in [0, 1] without a logarithm (Schlick); return 0 for negative x."""
     return x / (n - n * x + x) if x > 0 else 0.0
 
 
 @inlined
 def surroundings(x: float, y: float, z: float, lights: Lights, blur: float) -> tuple[float, float, float]:
-    """What a reflection sees: a bright tent above, a dark band at the horizon, the floor, two soft boxes."""
+    """Return the reflected color: a bright tent above, a dark band at the horizon, the floor and two softboxes."""
     rise = z / (0.1 + blur)
     up = 0.5 + 0.5 * rise / math.sqrt(1 + rise * rise)
     band = 1 / (1 + (z + 0.05) ** 2 / (0.02 + blur)) ** 2

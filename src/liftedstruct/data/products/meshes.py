@@ -1,4 +1,4 @@
-"""The mesh of a product, put together from primitives that are placed and have a material each."""
+"""Product meshes, built from placed primitives with one material each."""
 
 import math
 from collections.abc import Sequence
@@ -18,24 +18,24 @@ EYE = np.eye(3)
 
 
 class Mesh:
-    """Parts that have been placed: each is first rotated, then moved to ``at``. Front is towards -y, up is z."""
+    """Mesh of placed parts: each part is rotated, then moved to `at`. The front faces -y; z points up."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[Singles, Integers, Material]] = []
 
     def add(self, part: primitives.Part, material: Material, at: Point = ORIGIN, rotation: Floats = EYE) -> None:
-        """Place vertices and triangles."""
+        """Add a part, rotated and moved to `at`."""
         vertices, triangles = part
         primitives.transform(vertices, rotation, *map(float, at))
         self.parts.append((vertices, triangles, material))
 
     def box(self, at: Point, size: Point, material: Material, bevel: float = 0.012, rotation: Floats = EYE) -> None:
-        """A box around ``at`` with rounded edges."""
+        """Add a box with rounded edges, centered at `at`."""
         w, d, h = size
         self.add(primitives.box(w / 2, d / 2, h / 2, float(min(bevel, 0.49 * min(size)))), material, at, rotation)
 
     def beam(self, a: Point, b: Point, w: float, h: float, material: Material, bevel: float = 0.006) -> None:
-        """A box from ``a`` to ``b``, ``w`` wide and ``h`` thick."""
+        """Add a box from `a` to `b`, `w` wide and `h` thick."""
         step = np.subtract(b, a, dtype=float)
         length = float(np.sqrt(step @ step))
         z = step / length
@@ -47,19 +47,19 @@ class Mesh:
     def lathe(
         self, profile: Points, material: Material, at: Point = ORIGIN, rotation: Floats = EYE, sides: int = 28, flat: float = 1
     ) -> None:
-        """A surface of revolution about z from (radius, height) points; ``flat`` scales it along y."""
+        """Add a surface of revolution about z from (radius, height) points; `flat` scales it along y."""
         self.add(primitives.lathe(np.array(profile, dtype=float), sides, float(flat)), material, at, rotation)
 
     def cylinder(
         self, r: float, low: float, high: float, material: Material, at: Point, rotation: Floats = EYE, sides: int = 28
     ) -> None:
-        """A closed cylinder about z."""
+        """Add a closed cylinder about z."""
         self.lathe([(0, low), (r, low), (r, high), (0, high)], material, at, rotation, sides)
 
     def tube(
         self, path: Points, radius: float | Sequence[float] | Floats, material: Material, sides: int = 8, flat: float = 1.0
     ) -> None:
-        """A round tube along a path of (x, y, z) points, or of (x, z) points with y = 0; ``flat`` squeezes its section."""
+        """Add a round tube along (x, y, z) points, or (x, z) points with y = 0; `flat` squeezes its cross section."""
         points = np.array(path, dtype=float)
         if points.shape[1] == 2:
             points = np.column_stack((points[:, 0], np.zeros(len(points)), points[:, 1]))
@@ -67,7 +67,7 @@ class Mesh:
         self.add(primitives.tube(points, radii, sides, False, float(flat)), material)
 
     def ring(self, at: Point, radius: float, thick: float, material: Material, rotation: Floats = EYE, n: int = 28) -> None:
-        """A torus in the plane z = 0 before it is rotated."""
+        """Add a torus that lies in the plane z = 0 before rotation."""
         a = np.arange(n) * (2 * math.pi / n)
         path = np.column_stack((radius * np.cos(a), radius * np.sin(a), np.zeros(n)))
         self.add(primitives.tube(path, np.full(n, thick), 6, True, 1.0), material, at, rotation)
@@ -75,22 +75,22 @@ class Mesh:
     def cushion(
         self, at: Point, size: Point, material: Material, soft: float = 0.35, rotation: Floats = EYE, n: int = 14
     ) -> None:
-        """A superellipsoid: ``soft`` 1 is an ellipsoid, near 0 a box."""
+        """Add a superellipsoid; `soft=1` gives an ellipsoid, values near 0 give a box."""
         w, d, h = size
         self.add(primitives.cushion(w / 2, d / 2, h / 2, soft, n), material, at, rotation)
 
     def extrude(
         self, outline: Points, depth: float, material: Material, at: Point = ORIGIN, rotation: Floats = EYE, bevel: float = 0.01
     ) -> None:
-        """An (x, z) outline, counter-clockwise and star-shaped, drawn out along y."""
+        """Extrude a counterclockwise, star-shaped (x, z) outline along y."""
         self.add(primitives.extrude(np.array(outline, dtype=float), depth / 2, bevel), material, at, rotation)
 
     def sheet(self, grid: Floats, material: Material, at: Point = ORIGIN, rotation: Floats = EYE) -> None:
-        """A smooth surface through a (rows, columns, 3) grid of points."""
+        """Add a smooth surface through a (rows, columns, 3) grid of points."""
         self.add(primitives.sheet(np.ascontiguousarray(grid, dtype=float)), material, at, rotation)
 
     def arrays(self) -> tuple[Singles, Integers, Integers, Floats]:
-        """Vertices, triangles, the material of each triangle, and the materials' rows, as the rasterizer takes them."""
+        """Return vertices, triangles, the material index of each triangle, and the material rows, for the rasterizer."""
         vertices, triangles, materials = zip(*self.parts, strict=True)
         starts = np.cumsum([0, *map(len, vertices[:-1])], dtype=np.int32)
         rows = {material: i for i, material in enumerate(dict.fromkeys(materials))}
@@ -100,7 +100,7 @@ class Mesh:
 
 
 def rotation(axis: str, angle: float) -> Floats:
-    """The rotation matrix about ``x``, ``y`` or ``z``."""
+    """Return the rotation matrix about `x`, `y` or `z`."""
     c, s = math.cos(angle), math.sin(angle)
     rows = {
         "x": ((1, 0, 0), (0, c, -s), (0, s, c)),
@@ -111,7 +111,7 @@ def rotation(axis: str, angle: float) -> Floats:
 
 
 def spline(*points: Sequence[float], n: int = 12) -> Floats:
-    """A smooth path of ``n`` points through the given ones (Catmull-Rom), which have any number of coordinates."""
+    """Return a smooth path of `n` points through the given points, which may have any dimension (Catmull-Rom)."""
     p = np.array(points, dtype=float)
     last = len(p) - 1
     p = np.vstack((2 * p[0] - p[1], p, 2 * p[-1] - p[-2]))
@@ -123,4 +123,4 @@ def spline(*points: Sequence[float], n: int = 12) -> Floats:
     return path
 
 
-TO_FRONT = rotation("x", math.pi / 2)  # z, the axis of a lathe or ring, towards the front
+TO_FRONT = rotation("x", math.pi / 2)  # turns z, the axis of a lathe or ring, toward the front

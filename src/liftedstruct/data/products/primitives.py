@@ -1,7 +1,7 @@
-"""Vertices and triangles of the primitives that products are made of: boxes, lathed and swept surfaces, cushions, sheets.
+"""Vertices and triangles of primitives: boxes, lathed, swept and extruded surfaces, cushions and sheets.
 
-A vertex is a row of eight numbers: position, normal, and a place (u, v) on the surface in the units of the object, which
-patterns and grains are drawn by. Where a surface has a sharp edge, its vertices are there twice, with a normal each.
+A vertex is a row of eight numbers: position, normal, and surface coordinates (u, v) in object units for patterns and grain.
+Vertices on a sharp edge are duplicated, with one normal each.
 """
 
 import math
@@ -14,12 +14,12 @@ __all__ = ["Part", "box", "cushion", "extrude", "lathe", "sheet", "transform", "
 
 Part = tuple[Singles, Integers]
 Vector = Floats | Singles | tuple[float, float, float]
-CREASE = math.cos(math.radians(40))  # neighboring faces that turn by more than this meet in an edge
+CREASE = math.cos(math.radians(40))  # adjacent faces at a larger angle form a sharp edge
 
 
 @kernel
 def transform(vertices: Singles, R: Floats, x: float, y: float, z: float) -> None:
-    """Rotate and move positions, rotate normals."""
+    """Rotate and translate positions and rotate normals, in place."""
     for i in range(len(vertices)):
         for o in (0, 3):
             a, b, c = vertices[i, o], vertices[i, o + 1], vertices[i, o + 2]
@@ -32,7 +32,7 @@ def transform(vertices: Singles, R: Floats, x: float, y: float, z: float) -> Non
 
 @kernel
 def set_vertex(vertices: Singles, i: int, p: Vector, n: Vector, u: float, v: float) -> None:
-    """Write one vertex, its normal made of length one."""
+    """Write one vertex with a normalized normal."""
     length = math.sqrt(n[0] * n[0] + n[1] * n[1] + n[2] * n[2]) + 1e-12
     for k in range(3):
         vertices[i, k] = p[k]
@@ -43,13 +43,13 @@ def set_vertex(vertices: Singles, i: int, p: Vector, n: Vector, u: float, v: flo
 
 @kernel
 def set_triangle(triangles: Integers, t: int, a: int, b: int, c: int) -> None:
-    """Write one triangle; number by number, because a tuple into a row takes numba seconds to compile."""
+    """Write one triangle, element by element: numba takes seconds to compile the assignment of a tuple to a row."""
     triangles[t, 0], triangles[t, 1], triangles[t, 2] = a, b, c
 
 
 @kernel
 def set_grid(triangles: Integers, first: int, base: int, rows: int, columns: int) -> int:
-    """Write two triangles for every cell of a grid of vertices; the number of the next triangle."""
+    """Write two triangles per cell of a vertex grid and return the index of the next triangle."""
     for i in range(rows - 1):
         for j in range(columns - 1):
             a = base + i * columns + j
@@ -61,7 +61,7 @@ def set_grid(triangles: Integers, first: int, base: int, rows: int, columns: int
 
 @kernel
 def box(w: float, d: float, h: float, bevel: float) -> Part:
-    """Half sizes and the radius of the edges; a face is a grid whose outer cells are bent around the edge."""
+    """Return a box of given half sizes and edge radius; each face is a grid whose outer cells bend around the edges."""
     k = 4 if bevel > 0 else 2
     half = np.array((w, d, h))
     vertices = np.empty((6 * k * k, 8), np.float32)
@@ -89,7 +89,7 @@ def box(w: float, d: float, h: float, bevel: float) -> Part:
 
 @kernel
 def directions(points: Floats) -> Floats:
-    """Of each point in a plane the unit vector to the next, and of the last to the first."""
+    """Return the unit vector from each 2-d point to the next, and from the last to the first."""
     out = np.empty(points.shape)
     for i in range(len(points)):
         dx, dy = points[(i + 1) % len(points)] - points[i]
@@ -100,7 +100,7 @@ def directions(points: Floats) -> Floats:
 
 @kernel
 def smoothed(steps: Floats, i: int, other: int) -> tuple[float, float]:
-    """The direction of piece ``i`` where it meets another: of both together, unless they meet in an edge."""
+    """Return the direction of segment `i` where it meets `other`: the sum of both, or its own at a sharp edge."""
     x, y = steps[i]
     if x * steps[other, 0] + y * steps[other, 1] > CREASE:
         return x + steps[other, 0], y + steps[other, 1]
@@ -109,10 +109,10 @@ def smoothed(steps: Floats, i: int, other: int) -> tuple[float, float]:
 
 @kernel
 def lathe(profile: Floats, sides: int, flat: float) -> Part:
-    """Every piece of the profile has two rows of its own; rows share a normal where the profile is smooth."""
+    """Return a surface of revolution; each profile segment has two rows, which share normals where the profile is smooth."""
     k, columns = len(profile), sides + 1
     steps, widest = directions(profile), profile[:, 0].max()
-    steps[-1] = 0.0  # a profile is open: its first and last pieces meet nothing
+    steps[-1] = 0.0  # the profile is open: no segment joins its last and first points
     vertices = np.empty((2 * (k - 1) * columns, 8), np.float32)
     triangles = np.empty((2 * (k - 1) * sides, 3), np.int32)
     t = 0
@@ -133,7 +133,7 @@ def lathe(profile: Floats, sides: int, flat: float) -> Part:
 
 @kernel
 def tube(path: Floats, radius: Floats, sides: int, closed: bool, flat: float) -> Part:
-    """A frame is carried along the path without twist; open ends are closed by a fan."""
+    """Return a tube along a path, without twist; open ends are capped by a fan."""
     k, columns = len(path), sides + 1
     rows = k + 1 if closed else k
     caps = 0 if closed else 2
@@ -176,13 +176,13 @@ def tube(path: Floats, radius: Floats, sides: int, closed: bool, flat: float) ->
 
 @kernel
 def power(x: float, e: float) -> float:
-    """The power of the absolute value, with the sign of x."""
+    """Return |x| ** e with the sign of x."""
     return math.copysign(abs(x) ** e, x)
 
 
 @kernel
 def cushion(w: float, d: float, h: float, soft: float, n: int) -> Part:
-    """A superellipsoid of half sizes (w, d, h) on a grid of latitudes and longitudes, denser where it bends."""
+    """Return a superellipsoid of half sizes (w, d, h) on a latitude-longitude grid that is denser where it bends."""
     columns = 2 * n + 1
     vertices = np.empty(((n + 1) * columns, 8), np.float32)
     triangles = np.empty((4 * n * n, 3), np.int32)
@@ -203,7 +203,7 @@ def cushion(w: float, d: float, h: float, soft: float, n: int) -> Part:
 
 @kernel
 def extrude(outline: Floats, half: float, bevel: float) -> Part:
-    """Sides with an edge where the outline turns sharply, a rounded rim, and two fans about the middle as caps."""
+    """Return an extruded outline: sides with sharp edges at sharp turns, a rounded rim, and two fans as caps."""
     k = len(outline)
     cx, cz = outline[:, 0].mean(), outline[:, 1].mean()
     steps = directions(outline)
@@ -245,7 +245,7 @@ def extrude(outline: Floats, half: float, bevel: float) -> Part:
 
 @kernel
 def sheet(grid: Floats) -> Part:
-    """Normals from differences across the grid."""
+    """Return a surface through a grid of points, with normals from finite differences."""
     rows, columns = grid.shape[0], grid.shape[1]
     vertices = np.empty((rows * columns, 8), np.float32)
     triangles = np.empty((2 * (rows - 1) * (columns - 1), 3), np.int32)

@@ -1,4 +1,4 @@
-"""The rendered products as a dataset: a list of images that are rendered when they are opened."""
+"""Rendered products as a dataset; each image is rendered when it is opened."""
 
 import re
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from liftedstruct.runtime.checks import check_count
 __all__ = ["ProductSource", "class_sizes", "product_images"]
 
 ONLINE_PRODUCTS = (22_634, 120_053, 11_318)  # classes, images and training classes of Stanford Online Products
-SHARES = (0.12, 0.14, 0.15, 0.15, 0.14, 0.12, 0.08, 0.05, 0.03, 0.01, 0.01)  # of classes with 2, 3, ..., 12 images
+SHARES = (0.12, 0.14, 0.15, 0.15, 0.14, 0.12, 0.08, 0.05, 0.03, 0.01, 0.01)  # fractions of classes with 2, 3, ..., 12 images
 
 
 @dataclass(frozen=True)
 class ProductSource:
-    """Renders the image that a path such as ``coffee_maker/00012/3.png`` names."""
+    """Image source that renders paths such as `coffee_maker/00012/3.png`."""
 
     size: int = 128
     seed: int = 0
@@ -35,11 +35,11 @@ class ProductSource:
         return f"products {RENDERER_VERSION}, size {self.size}, seed {self.seed}: {path}"
 
     def content(self, path: str) -> str:
-        """What the image shows, whatever its size."""
+        """Return a key of the image's content, independent of its size."""
         return f"products {RENDERER_VERSION}, seed {self.seed}: {path}"
 
     def _numbers(self, path: str) -> tuple[int, int]:
-        """Product and image of a path; FileNotFoundError for a path that no product has."""
+        """Return the product and image numbers of a path; raise FileNotFoundError if no product has this path."""
         found = re.fullmatch(r".+/(\d+)/(\d+)\.png", path)
         if found is None or path != path_of(int(found[1]), int(found[2]), self.seed):
             raise FileNotFoundError(f"no product has the path {path!r} with seed {self.seed}")
@@ -47,10 +47,10 @@ class ProductSource:
 
 
 def product_images(n_classes: int = 1000, images_per_class: int | None = None, size: int = 128, seed: int = 0) -> ImageSet:
-    """A dataset of ``n_classes`` products, ``images_per_class`` of each, or as many as :func:`class_sizes` draws.
+    """Return a dataset of `n_classes` rendered products, with `images_per_class` images each or the sizes of `class_sizes`.
 
-    The first half of the classes is for training, the second for the test, the odd one for training; of 22,634 classes
-    11,318 are for training, as in Stanford Online Products.
+    The first `n_classes - n_classes // 2` classes are training classes, the others test classes. With 22,634 classes,
+    11,318 are training classes, as in Stanford Online Products.
     """
     sizes = class_sizes(n_classes, images_per_class, seed)
     source: Source = ProductSource(check_count("size", size, 16), seed)
@@ -69,9 +69,9 @@ def product_images(n_classes: int = 1000, images_per_class: int | None = None, s
 
 
 def class_sizes(n_classes: int, images_per_class: int | None = None, seed: int = 0) -> list[int]:
-    """How many images each class has: 2 to 12, and 120,053 / 22,634 on average, or exactly ``images_per_class``.
+    """Return the number of images per class: 2 to 12 with a mean of 120,053 / 22,634, or exactly `images_per_class`.
 
-    The total is that average times the number of classes, rounded: after the draw, classes in turn get one more or one less.
+    The total is that mean times `n_classes`, rounded. To reach it, classes in turn gain or lose one image after the draw.
 
     >>> sum(class_sizes(22634))
     120053
@@ -94,5 +94,5 @@ def class_sizes(n_classes: int, images_per_class: int | None = None, seed: int =
 
 
 def path_of(product: int, image: int, seed: int) -> str:
-    """Category, class and image, as folders and a file."""
+    """Return the path `<category>/<class>/<image>.png`."""
     return f"{category_of(product, seed).replace(' ', '_')}/{product:05}/{image}.png"

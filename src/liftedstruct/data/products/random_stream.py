@@ -1,6 +1,6 @@
-"""Random draws that are the same everywhere: Mersenne Twister seeded by a text, and nothing of it but ``random()``.
+"""Reproducible random draws: a Mersenne Twister seeded by a string, using only `random()`.
 
-The other methods of :class:`random.Random` may change between versions of Python; this one is promised not to.
+Python guarantees the sequence of `random.Random.random()` across versions, but not that of the other methods.
 """
 
 import random
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class RandomStream:
-    """Draws from one stream; equal keys give equal streams. Calling it draws a uniform number.
+    """Stream of random draws; equal keys give equal streams. Calling it draws a uniform number.
 
     >>> RandomStream("chair", 7).integer(1, 100) == RandomStream("chair", 7).integer(1, 100)
     True
@@ -26,17 +26,17 @@ class RandomStream:
         return low + (high - low) * self._random()
 
     def integer(self, low: int, high: int) -> int:
-        """An integer from ``low`` to ``high``, both included."""
+        """Draw an integer from `low` to `high`, inclusive."""
         return low + int(self._random() * (high - low + 1))
 
     def chance(self, p: float) -> bool:
-        """True with probability ``p``."""
+        """Return True with probability `p`."""
         return self._random() < p
 
     def choice(self, options: Sequence[T]) -> T:
-        """One of the options; nothing is drawn if there is only one."""
+        """Draw one of the options; a single option does not advance the stream."""
         return options[int(self._random() * len(options))] if len(options) > 1 else options[0]
 
     def normal(self, std: float = 1.0) -> float:
-        """About a normal deviate: mean 0, standard deviation ``std``."""
+        """Draw an approximately normal number with mean 0 and standard deviation `std`."""
         return std * 2 * (self._random() + self._random() + self._random() - 1.5)

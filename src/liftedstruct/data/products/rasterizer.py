@@ -1,8 +1,8 @@
-"""The rasterizer: triangles, a camera, lights and a room in; an image in linear light out.
+"""Rasterizer: render triangles, a camera, lights and a room to an image in linear light.
 
-Deferred: first every sample (a square of them per pixel) finds its nearest triangle, then each cell of a mesh (two triangles)
-that a pixel sees is shaded there once, at the middle of its samples, and weighted by their number. A depth map from the key
-light gives the shadows; a map of how low the product hangs over the floor gives the dark of contact under it.
+Shading is deferred. First, the nearest triangle is found for every sample (a square grid per pixel). Then each mesh cell (two
+triangles) visible in a pixel is shaded once, at the mean position of its samples, and weighted by their number. A depth map
+from the key light gives the shadows; a map of the product's height above the floor gives the contact shadow.
 """
 
 import math
@@ -19,49 +19,49 @@ __all__ = ["Camera", "Product", "Room", "rasterize"]
 
 
 class Product(NamedTuple):
-    """The mesh of a product that stands on z = 0 about the origin."""
+    """Mesh of a product that stands on z = 0, centered at the origin."""
 
-    vertices: Singles  # (n, 8): position, normal, place on the surface
+    vertices: Singles  # (n, 8): position, normal, surface coordinates
     triangles: Integers  # (m, 3)
     material_of: Integers  # (m,)
     materials: Floats  # (k, 19), see Material.row
-    radius: float  # of a sphere about its middle that holds it
+    radius: float  # of the bounding sphere
 
 
 class Camera(NamedTuple):
-    """A pinhole camera: rows of ``frame`` are right, up and forward; its axis meets the image at (x, y)."""
+    """Pinhole camera; the rows of `frame` are right, up and forward, and its axis meets the image at (x, y)."""
 
     at: Floats  # (3,)
     frame: Floats  # (3, 3)
-    focal: float  # in widths of the image
+    focal: float  # in image widths
     x: float
     y: float
 
 
 class Room(NamedTuple):
-    """Floor z = 0 and a wall behind the product, each with a texture: plain, wood, carpet, tiles or blurred things."""
+    """Floor at z = 0 and a wall behind the product, each with a texture (see `room_texture`)."""
 
     floor: int
     wall: int
     colors: Floats  # (4, 3): floor and its second color, wall and its second color
-    heading: Floats  # (2,), horizontal direction into the image
-    distance: float  # of the wall from the product
-    seamless: float  # 1: floor runs into the wall without a line
+    heading: Floats  # (2,), horizontal viewing direction
+    distance: float  # from the product to the wall
+    seamless: float  # 1: the floor blends into the wall without a line
     shadow: float  # strength of shadows on the floor
     scale: float  # of the floor's texture
-    blobs: Floats  # (k, 6): x, y, radius, r, g, b of blurred things on the wall
+    blobs: Floats  # (k, 6): x, y, radius, r, g, b of blurred objects on the wall
     seed: int
 
 
 @kernel
 def rasterize(product: Product, camera: Camera, lights: Lights, room: Room, size: int, samples: int) -> tuple[Singles, float]:
-    """The image (size, size, 3) in linear light, and the share of its samples that show the product."""
+    """Return the image (size, size, 3) in linear light and the fraction of its samples that show the product."""
     wide = size * samples
     vertices, radius = product.vertices, product.radius
     n = len(vertices)
     screen = np.empty((n, 3), np.float32)  # x, y in samples, 1 / depth
-    shade_at = np.empty((n, 3), np.float32)  # x, y in cells of the shadow map, height towards the light
-    below = np.empty((n, 3), np.float32)  # x, y in cells of the floor map, minus the height over the floor
+    shade_at = np.empty((n, 3), np.float32)  # x, y in shadow-map cells, height toward the light
+    below = np.empty((n, 3), np.float32)  # x, y in floor-map cells, negative height above the floor
     to_floor = FLOOR_CELLS / (2.6 * radius)
     for i in range(n):
         x, y, z = vertices[i, 0], vertices[i, 1], vertices[i, 2]
@@ -91,11 +91,11 @@ def rasterize(product: Product, camera: Camera, lights: Lights, room: Room, size
                     if t < 0:
                         continue  # -2: shaded with an earlier sample of this pixel
                     x, y, count = px * samples + sx + 0.5, py * samples + sy + 0.5, 1
-                    # patterns have edges that only single samples resolve
+                    # materials with a pattern are shaded per sample, to resolve the pattern's edges
                     if product.materials[product.material_of[t], PATTERN] == 0:
                         for k in range(sy * samples + sx + 1, samples * samples):
                             qy, qx = py * samples + k // samples, px * samples + k % samples
-                            if seen[qy, qx] >> 1 == t >> 1:  # the two triangles of a cell follow each other
+                            if seen[qy, qx] >> 1 == t >> 1:  # the two triangles of a cell are consecutive
                                 seen[qy, qx] = -2
                                 x, y, count = x + qx + 0.5, y + qy + 0.5, count + 1
                     shade(x / count, y / count, t, product, screen, camera.at, lights, shadows, light)
@@ -111,9 +111,9 @@ def rasterize(product: Product, camera: Camera, lights: Lights, room: Room, size
 
 @kernel
 def nearest(points: Singles, product: Product, wide: int, transparent: bool, far: float) -> tuple[Integers, Singles]:
-    """Of every sample the triangle with the greatest third coordinate, or -1, and that coordinate.
+    """Return the triangle with the largest third coordinate at each sample (-1 if none), and that coordinate.
 
-    With ``transparent``, a triangle with alpha < 4 takes only some samples of every 2 x 2; without, it is left out.
+    With `transparent`, a triangle with alpha < 4 covers only some samples of each 2 x 2 block; without, it is skipped.
     """
     seen = np.full((wide, wide), -1, np.int32)
     depth = np.full((wide, wide), far, np.float32)
@@ -131,14 +131,14 @@ def nearest(points: Singles, product: Product, wide: int, transparent: bool, far
         top, bottom = max(0, math.ceil(min(ay, by, cy) - 0.5)), min(wide - 1, math.floor(max(ay, by, cy) - 0.5))
         if left > right or top > bottom:
             continue
-        # weights of corners b and c, linear in x and y
+        # barycentric weights of corners b and c, linear in x and y
         b_dx, b_dy = (cy - ay) / area, -(cx - ax) / area
         c_dx, c_dy = -(by - ay) / area, (bx - ax) / area
         az, bz, cz = points[i, 2], points[j, 2] - points[i, 2], points[k, 2] - points[i, 2]
         for y in range(int(top), int(bottom) + 1):
             b = (left + 0.5 - ax) * b_dx + (y + 0.5 - ay) * b_dy
             c = (left + 0.5 - ax) * c_dx + (y + 0.5 - ay) * c_dy
-            first, last = 0.0, float(right - left)  # the row's samples inside: thin triangles have wide boxes
+            first, last = 0.0, float(right - left)  # range inside the triangle: thin triangles have wide bounding boxes
             for value, slope in ((b, b_dx), (c, c_dx), (1 - b - c, -b_dx - c_dx)):
                 if slope > 0:
                     first = max(first, -value / slope - 1e-4)
@@ -157,7 +157,7 @@ def nearest(points: Singles, product: Product, wide: int, transparent: bool, far
 
 @inlined
 def blend(rows: Singles, i: int, j: int, k: int, a: float, b: float, c: float, column: int) -> float:
-    """The mean of three rows in a column, weighted by a, b and c."""
+    """Return the mean of three rows in one column, weighted by a, b and c."""
     mean: float = a * rows[i, column] + b * rows[j, column] + c * rows[k, column]
     return mean
 
@@ -166,7 +166,7 @@ def blend(rows: Singles, i: int, j: int, k: int, a: float, b: float, c: float, c
 def shade(
     x: float, y: float, t: int, product: Product, screen: Singles, eye: Floats, lights: Lights, shadows: Singles, out: Floats
 ) -> None:
-    """Write to ``out`` (3,) the light that leaves triangle ``t`` towards the camera at sample (x, y)."""
+    """Write to `out` (3,) the light from triangle `t` toward the camera at sample (x, y)."""
     rows, radius, m, row = product.vertices, product.radius, product.materials, product.material_of[t]
     i, j, k = product.triangles[t, 0], product.triangles[t, 1], product.triangles[t, 2]
     ax, ay = screen[i, 0], screen[i, 1]
@@ -194,24 +194,24 @@ def shade(
     key = dot(L, nx, ny, nz)
     seen = 0.0
     if key > 0:
-        e = 0.012  # away from the surface
+        e = 0.012  # offset from the surface
         seen = lighting.key_light_share(lights, shadows, radius, wx + e * nx, wy + e * ny, wz + e * nz, 0.012 * radius, 0.012)
     second = max(0.0, dot(lights.fill, nx, ny, nz))
     direct = max(key, 0.0) * seen
     near_floor = 0.45 + 0.55 * min(1.0, wz / (0.35 * radius) + 0.3 * max(nz, 0.0))
     sky = (0.5 + 0.5 * nz) * (0.55 + 0.45 * near_floor)
     bounce = (0.5 - 0.5 * nz) * near_floor
-    # specular: the key light's highlight, and the room, stronger at a grazing view
+    # specular: the key light's highlight and the room, stronger at grazing angles
     grazing = (1 - facing) ** 5
     shine, metal, gloss = m[row, SHINE], m[row, METAL], m[row, GLOSS]
     mirrored = (0.0, 0.0, 0.0)
-    if shine > 0.02 or metal > 0:  # cloth and rubber mirror nothing
+    if shine > 0.02 or metal > 0:  # cloth and rubber reflect nothing
         reflect = 2 * facing
         mirrored = lighting.surroundings(reflect * nx - vx, reflect * ny - vy, reflect * nz - vz, lights, 4.0 / gloss)
     hx, hy, hz = L[0] + vx, L[1] + vy, L[2] + vz
     half = (nx * hx + ny * hy + nz * hz) / (math.sqrt(hx * hx + hy * hy + hz * hz) + 1e-9)
     spot = seen * (gloss + 8) / 26 * half**gloss if half > 0 and key > 0 else 0.0
-    smooth = min(1.0, gloss / 60)  # rough surfaces mirror little, also at a grazing view
+    smooth = min(1.0, gloss / 60)  # rough surfaces reflect little, even at grazing angles
     front = (1 - metal) * (shine + (1 - shine) * 0.6 * grazing * smooth)
     for q in range(3):
         diffuse = direct * colors[0, q] + second * colors[1, q] + sky * colors[2, q] + bounce * colors[3, q]
@@ -224,7 +224,7 @@ def shade(
 def background(
     x: float, y: float, camera: Camera, lights: Lights, room: Room, shadows: Singles, dark: Singles, radius: float, out: Floats
 ) -> None:
-    """Write to ``out`` (3,) the light from the floor or the wall at (x, y) of the image."""
+    """Write to `out` (3,) the light from the floor or wall at image position (x, y)."""
     f, at, heading = camera.frame, camera.at, room.heading
     right, up = (x - camera.x) / camera.focal, (camera.y - y) / camera.focal
     dx = f[2, 0] + right * f[0, 0] + up * f[1, 0]
@@ -262,7 +262,7 @@ def background(
         floor, wall = c[0, n] + k * (c[1, n] - c[0, n]), c[2, n] + w * (c[3, n] - c[2, n])
         out[n] = (1 - wall_share) * floor + wall_share * wall
     if wall_share > 0:
-        for i in range(len(room.blobs)):  # iterating over the rows would count references
+        for i in range(len(room.blobs)):  # iterating over the rows would add reference counting
             blob = room.blobs[i]
             d = ((x - blob[0]) ** 2 + (y - blob[1]) ** 2) / (blob[2] * blob[2])
             t = wall_share * 0.85 / (1 + d * d * d)
@@ -274,7 +274,7 @@ def background(
 
 @inlined
 def room_texture(kind: int, u: float, v: float, seed: int) -> float:
-    """The share of the second color on a floor or wall."""
+    """Return the fraction of the second color on a floor or wall."""
     if kind == 1:  # planks
         plank = math.floor(3 * v)
         tone = chance(plank, 3, seed)

@@ -1,4 +1,4 @@
-"""Folders of rendered products as a dataset, with the classes and the split that were recorded beside the images."""
+"""Read folders of rendered products, with the classes and the split saved in `products.json`."""
 
 import json
 import os
@@ -18,17 +18,17 @@ PRODUCTS_RECORD = "products.json"
 
 
 def find_products(path: Path) -> list[Path]:
-    """The folder itself, if it holds rendered products."""
+    """Return the folder itself, if it contains rendered products."""
     return [path] if read_record(path) else []
 
 
 def read_products(path: Path) -> ImageSet:
-    """Rendered products in a folder; an image that was added to the folder of a product is one of that product."""
+    """Read a folder of rendered products; images added to a product's folder belong to that product."""
     record = read_record(path)
     if not record:
         raise ValueError(
-            f"a dataset of kind 'products' must be a folder with the {PRODUCTS_RECORD} of the renderer, got {str(path)!r} "
-            "without it. Pass the folder that the products were written to, or another kind."
+            f"a dataset of kind 'products' must be a folder with a valid {PRODUCTS_RECORD}, got {str(path)!r}. "
+            "Pass the folder that the products were written to, or another kind."
         )
     try:
         products = [(str(p["name"]), str(p["super_class"]), SPLITS[p["split"]], list(p["files"])) for p in record["products"]]
@@ -36,14 +36,14 @@ def read_products(path: Path) -> ImageSet:
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"{str(path / PRODUCTS_RECORD)!r} must list the products with name, super_class, split and files, got "
-            f"{type(error).__name__}: {error}. Write the products again with the same settings: existing files are kept."
+            f"{type(error).__name__}: {error}. Write the products again with the same settings; existing files are kept."
         ) from error
     tree = image_tree(path)
     there = set(tree.paths())
     missing = [file for file in listed if file not in there]
     if len(missing) == len(listed):
         raise ValueError(
-            f"{str(path)!r} must hold the products of its {PRODUCTS_RECORD}, got none of {brief(missing, 1)}. "
+            f"{str(path)!r} must contain the images listed in its {PRODUCTS_RECORD}, got none of {brief(missing, 1)}. "
             "Write the products again with the same settings and folder."
         )
     class_of = {file.rpartition("/")[0]: i for file, i in listed.items()}  # by folder
@@ -52,10 +52,10 @@ def read_products(path: Path) -> ImageSet:
     extra = [file for file, i in unlisted.items() if i is None]
     others = [file for file in tree.left_out if file != PRODUCTS_RECORD]
     warnings = {
-        "images whose files are absent are left out": missing,
-        "images that the list does not name are taken by their folders": added,
-        "images outside of the folders of products are left out": extra,
-        "what is not an image is left out": others,
+        "missing images are left out": missing,
+        "images that are not listed get the class of their folder": added,
+        "images outside the product folders are left out": extra,
+        "files that are not images are left out": others,
     }
     labels = {file: i for file, i in listed.items() if file in there} | added
     paths = sorted(labels, key=labels.__getitem__)
@@ -77,7 +77,7 @@ def read_products(path: Path) -> ImageSet:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """What the renderer recorded about the products in a folder, or nothing if there is no such record."""
+    """Return the contents of a folder's `products.json`, or an empty dict if it is missing or invalid."""
     try:
         record = json.loads((folder / PRODUCTS_RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

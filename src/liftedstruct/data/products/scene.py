@@ -1,4 +1,4 @@
-"""One photograph of one product: its mesh, then camera, lights, room and what the camera does to the image."""
+"""One image of one product: mesh, camera, lights, room and post-processing."""
 
 import math
 from functools import lru_cache
@@ -17,7 +17,7 @@ from liftedstruct.runtime.checks import check_count
 
 __all__ = ["RENDERER_VERSION", "render"]
 
-RENDERER_VERSION = 1  # another number whenever any image changes
+RENDERER_VERSION = 1  # increment whenever any image changes
 WHITES = ("ffffff", "fbfbfa", "f4f4f2", "eeeeee", "f7f3ec", "e6e8ea")
 TINTS = ("c9d6df", "dfd3c3", "b8c4b0", "d9b8a8", "9fb3c8", "cfc4d8", "8a8f94", "e3cf9f", "5c6670", "b7a58c")
 WOODS = (("c8a06e", "8a5c30"), ("7a4e2c", "4a2c18"), ("e0c79c", "b8935e"), ("5a4030", "33231a"), ("b07a48", "7c4f2a"))
@@ -28,9 +28,9 @@ THINGS = ("a03a2c", "2c4a78", "d9c27a", "3d6b4a", "eeeeee", "2a2a2c", "c88a4a", 
 
 
 def render(product: int, image: int, size: int = 128, seed: int = 0) -> NDArray[np.uint8]:
-    """Image number ``image`` of class number ``product``, (size, size, 3), RGB.
+    """Render image number `image` of class number `product` as RGB, (size, size, 3).
 
-    A pure function of its arguments: the same bytes in any order, thread or process of one machine.
+    The result depends only on the arguments: the same bytes in any order, thread or process on one machine.
     """
     product, image = check_count("product", product, 0), check_count("image", image, 0)
     size, seed = check_count("size", size, 16), check_count("seed", seed, 0)
@@ -46,7 +46,7 @@ def render(product: int, image: int, size: int = 128, seed: int = 0) -> NDArray[
 
 @lru_cache(maxsize=64)
 def model(product: int, seed: int) -> tuple[Product, Floats]:
-    """A product, standing on z = 0 about the origin, and its half width, half depth and height."""
+    """Return a product that stands on z = 0, centered at the origin, and its half width, half depth and height."""
     vertices, triangles, material_of, materials = build(product, seed).arrays()
     low, high = vertices[:, :3].min(axis=0), vertices[:, :3].max(axis=0)
     vertices[:, :3] -= np.array(((low[0] + high[0]) / 2, (low[1] + high[1]) / 2, low[2]), dtype=np.float32)
@@ -56,9 +56,9 @@ def model(product: int, seed: int) -> tuple[Product, Floats]:
 
 
 def draw_camera(rng: RandomStream, box: Floats, radius: float, sideways: bool) -> Camera:
-    """A camera around the product, mostly from the front and a little above, at times close enough to cut it off.
+    """Draw a camera position, mostly in front and slightly above, sometimes so close that the product is cropped.
 
-    ``box`` has the half width and half depth, and the height; a product that is drawn ``sideways`` is also seen from behind.
+    `box` holds half width, half depth and height. Products modeled `sideways` are also seen from behind.
     """
     side = rng()
     yaw = rng.normal(0.55) if side < 0.58 else rng(-1.9, 1.9) if side < 0.92 else rng(-math.pi, math.pi)
@@ -81,7 +81,7 @@ def draw_camera(rng: RandomStream, box: Floats, radius: float, sideways: bool) -
     seen = (CORNERS * box - at) @ axes.T  # (8, 3)
     xy = seen[:, :2] / seen[:, 2:]
     low, high = xy.min(axis=0), xy.max(axis=0)
-    share = rng(0.68, 1.0) if rng.chance(0.72) else rng(1.0, 1.6)  # of the image that the product takes
+    share = rng(0.68, 1.0) if rng.chance(0.72) else rng(1.0, 1.6)  # fraction of the image that the product fills
     focal = share / float((high - low).max())
     drift = 0.12 * max(0.1, 1 - share) if share < 1 else 0.14
     x, y = (0.5 * (high + low)).tolist()
@@ -89,14 +89,14 @@ def draw_camera(rng: RandomStream, box: Floats, radius: float, sideways: bool) -
 
 
 def draw_room(rng: RandomStream, camera: Camera) -> tuple[Room, Lights]:
-    """The room, from a white studio to somebody's carpet, and its lights."""
+    """Draw a room, from a white studio to a home, and its lights."""
     forward = camera.frame[2]
     heading = forward[:2] / math.hypot(forward[0], forward[1])
     kind = rng()
     blobs = np.empty((0, 6))
     floor = wall = 0
     seamless, shadow, distance = 1.0, rng(0.5, 1.0), rng(1.2, 3.5)
-    if kind < 0.34:  # cut out on white
+    if kind < 0.34:  # white background
         colors = np.array([linear(rng.choice(WHITES[:3]))] * 4)
         shadow = rng(0.2, 0.9) if rng.chance(0.7) else 0.0
     elif kind < 0.56:  # gray studio
@@ -118,7 +118,7 @@ def draw_room(rng: RandomStream, camera: Camera) -> tuple[Room, Lights]:
             things = [(rng(-0.1, 1.1), rng(-0.1, 0.7), rng(0.06, 0.3), *linear(rng.choice(THINGS))) for _ in range(n)]
             blobs = np.array(things)
     room = Room(floor, wall, colors, heading, distance, seamless, shadow, rng(0.6, 2.2), blobs, rng.integer(0, 9999))
-    side = math.atan2(heading[1], heading[0]) + math.pi + rng(-1.9, 1.9)  # lights stand behind the camera or beside the product
+    side = math.atan2(heading[1], heading[0]) + math.pi + rng(-1.9, 1.9)  # behind the camera or beside the product
     key = _direction(side, math.radians(rng(22, 72)))
     across = np.array((-math.sin(side), math.cos(side), 0.0))
     fill = _direction(side + math.pi + rng(-1.2, 1.2), math.radians(rng(5, 45)))
@@ -130,12 +130,12 @@ def draw_room(rng: RandomStream, camera: Camera) -> tuple[Room, Lights]:
 
 
 def _direction(angle: float, rise: float) -> Floats:
-    """A unit vector, at an angle about z and over the floor."""
+    """Return the unit vector at an angle about z and an elevation above the floor."""
     return np.array((math.cos(angle) * math.cos(rise), math.sin(angle) * math.cos(rise), math.sin(rise)))
 
 
 def develop(light: Singles, rng: RandomStream) -> None:
-    """From linear light to display values in [0, 1], in place: white balance, exposure, contrast, vignette, grain and blur."""
+    """Convert linear light to display values, in place: white balance, exposure, contrast, vignette, grain and blur."""
     warm, tint = rng.normal(0.05), rng.normal(0.02)
     gain = 1.06 * 2 ** rng.normal(0.18)
     blur = rng(0.1, 0.45) if rng.chance(0.35) else 0.0
@@ -149,14 +149,14 @@ def develop(light: Singles, rng: RandomStream) -> None:
 
 
 def soften(image: Singles, strength: float) -> None:
-    """Blur along the first axis, in place: every row with the rows beside it."""
+    """Blur along the first axis, in place, by mixing each row with its neighbors."""
     rows = np.concatenate((image[:1], image, image[-1:]))
     image += strength * 0.5 * (rows[:-2] + rows[2:] - 2 * image.astype(float))
 
 
 @kernel
 def tone_map(image: Singles, gains: Floats, contrast: float, vignette: float, grain: float, seed: int, levels: Singles) -> None:
-    """Gain, shoulder, gamma, contrast and grain, in place."""
+    """Apply gain, vignette, highlight roll-off, gamma, contrast and grain, in place."""
     size = len(image)
     for y in range(size):
         for x in range(size):
@@ -166,14 +166,14 @@ def tone_map(image: Singles, gains: Floats, contrast: float, vignette: float, gr
             tint = 0.3 * grain * (chance(x, y, seed + 2) - 0.5)
             for c in range(3):
                 v = max(0.0, image[y, x, c] * gains[c] * corner)
-                if v > 0.8:  # a soft shoulder, as film has, so that highlights keep some color
+                if v > 0.8:  # a soft shoulder, as in film, so that highlights keep some color
                     v = 1 - 0.04 / (v - 0.6)
                 g = levels[int(v * (len(levels) - 1))]
                 image[y, x, c] = 0.5 + (g - 0.5) * contrast + gray + (c - 1) * tint
 
 
 def with_margin(image: Singles, rng: RandomStream) -> NDArray[np.uint8]:
-    """As bytes; some images have a white margin, as sellers upload them."""
+    """Convert to uint8 and add a white margin to some images, as in sellers' uploads."""
     out: NDArray[np.uint8] = (np.clip(image, 0, 1) * 255 + 0.5).astype(np.uint8)
     if rng.chance(0.12):
         margin = int(rng(0.03, 0.13) * len(out))
@@ -183,5 +183,5 @@ def with_margin(image: Singles, rng: RandomStream) -> NDArray[np.uint8]:
 
 
 CORNERS = np.array([(x, y, z) for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (0.0, 1.0)])
-TONES = np.linspace(0, 1, 4096)  # of linear light, and the display's value for each
+TONES = np.linspace(0, 1, 4096)  # linear light; LEVELS holds the display value of each
 LEVELS = np.where(TONES < 0.0031308, 12.92 * TONES, 1.055 * TONES ** (1 / 2.4) - 0.055).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The color of a material at a place on its surface: grain of the texture, and a pattern of two colors."""
+"""Surface colors of a material: texture grain and two-color patterns."""
 
 import math
 
@@ -6,7 +6,7 @@ from liftedstruct.data.products.kernels import Floats, inlined, kernel
 
 __all__ = ["PATTERNS", "TEXTURES", "chance", "noise", "surface_color"]
 
-# columns of a material's row, see Material.row
+# columns of the material table, see Material.row
 A, B, TEXTURE, TEXTURE_SCALE, PATTERN, P1, P2, P3, P4 = 0, 3, 6, 7, 8, 9, 10, 11, 12
 GLOSS, SHINE, METAL, ALPHA, GLOW, SEED = 13, 14, 15, 16, 17, 18
 TEXTURES = ("smooth", "wood", "brushed", "woven", "speckled", "leather", "wicker")
@@ -15,7 +15,7 @@ PATTERNS = ("plain", "bands", "pinstripes", "checks", "dots", "two-tone", "diago
 
 @inlined
 def chance(i: int, j: int, seed: int) -> float:
-    """A number in [0, 1) that looks random and depends on three whole numbers."""
+    """Hash three integers to a pseudorandom number in [0, 1)."""
     h = (i * 374761393 + j * 668265263 + seed * 974634777) & 0xFFFFFFFF
     h = ((h ^ (h >> 13)) * 1274126177) & 0xFFFFFFFF
     return ((h ^ (h >> 16)) & 0xFFFFFF) / 16777216.0
@@ -23,7 +23,7 @@ def chance(i: int, j: int, seed: int) -> float:
 
 @kernel
 def noise(x: float, y: float, seed: int) -> float:
-    """Smooth noise in [0, 1) with one bump per unit."""
+    """Return smooth noise in [0, 1) with one bump per unit."""
     i, j = math.floor(x), math.floor(y)
     a, b = x - i, y - j
     a, b = a * a * (3 - 2 * a), b * b * (3 - 2 * b)
@@ -34,7 +34,7 @@ def noise(x: float, y: float, seed: int) -> float:
 
 @inlined
 def surface_color(m: Floats, row: int, u: float, v: float) -> tuple[float, float, float]:
-    """Linear color at (u, v) of the material in this row of the table."""
+    """Return the linear color at (u, v) of the material in this row of the table."""
     t = pattern_at(m, row, u, v)
     k = texture_at(int(m[row, TEXTURE]), u * m[row, TEXTURE_SCALE], v * m[row, TEXTURE_SCALE], int(m[row, SEED]))
     return (
@@ -46,12 +46,12 @@ def surface_color(m: Floats, row: int, u: float, v: float) -> tuple[float, float
 
 @inlined
 def texture_at(kind: int, u: float, v: float, seed: int) -> float:
-    """How much darker or brighter the grain of a material makes it."""
-    if kind == 1:  # wood: streaks along u, bent a little
+    """Return the brightness factor of a texture's grain."""
+    if kind == 1:  # wood: slightly bent streaks along u
         bend = 0.35 * noise(2.2 * u, 3 * v, seed)
         rings = noise(1.1 * u + 5, 26 * (v + bend), seed + 1)
         return 0.62 + 0.42 * rings + 0.22 * noise(4 * u, 90 * v, seed + 2)
-    if kind == 2:  # brushed: hair lines along u
+    if kind == 2:  # brushed: hairlines along u
         return 0.84 + 0.32 * noise(3 * u, 220 * v, seed)
     if kind == 3:  # woven
         return 0.8 + 0.14 * math.sin(150 * u) * math.sin(150 * v) + 0.26 * noise(60 * u, 60 * v, seed)
@@ -67,7 +67,7 @@ def texture_at(kind: int, u: float, v: float, seed: int) -> float:
 
 @inlined
 def pattern_at(m: Floats, row: int, u: float, v: float) -> float:
-    """The share of the second color."""
+    """Return the fraction of the second color at (u, v)."""
     kind = int(m[row, PATTERN])
     if kind == 0:
         return 0.0
@@ -90,7 +90,7 @@ def pattern_at(m: Floats, row: int, u: float, v: float) -> float:
     elif kind == 6:
         x += y
         inside = x - math.floor(x) < share
-    elif kind == 7:  # a symmetric sign of 5 x 5 cells, 15 bits
+    elif kind == 7:  # logo: symmetric, 5 x 5 cells from 15 bits
         i, j = math.floor(5 * x + 2.5), math.floor(5 * y + 2.5)
         inside = 0 <= i < 5 and 0 <= j < 5 and (int(share) >> (3 * j + min(i, 4 - i))) & 1 == 1
     elif kind == 8:

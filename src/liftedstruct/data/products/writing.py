@@ -1,4 +1,4 @@
-"""Rendered products as files: a folder of class folders, as any other dataset comes."""
+"""Write rendered products as image files in class folders."""
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -29,10 +29,10 @@ def write_products(
     seed: int = 0,
     format: str = "png",
 ) -> ImageSet:
-    """Write ``<category>/<class>/<k>.<format>`` below ``folder`` with all cores, and return the dataset of these files.
+    """Write `<category>/<class>/<k>.<format>` below `folder`, using all cores, and return the dataset of these files.
 
-    A file appears whole or not at all, and one that is there is kept: an interrupted call resumes by calling again.
-    Beside them is ``products.json``, from which ``read_images(folder)`` has the same dataset.
+    Files are written atomically and existing files are kept, so calling again resumes an interrupted call. The classes and
+    the split are saved in `products.json`, so `read_images(folder)` returns the same dataset.
     """
     folder, size = Path(folder), check_count("size", size, 16)
     rendered = product_images(n_classes, images_per_class, size, seed)
@@ -41,7 +41,7 @@ def write_products(
     written = replace(rendered, root=folder, source=FolderSource(folder), paths=paths)
     numbers: dict[str, int | str | None] = {"classes": n_classes, "images": images_per_class, "size": size, "seed": seed}
     _claim(folder, {"renderer": RENDERER_VERSION, **numbers, "format": format}, written)
-    missing: dict[Path, list[tuple[str, Path]]] = {}  # by class folder: what to render, and the file
+    missing: dict[Path, list[tuple[str, Path]]] = {}  # by class folder: (path to render, output file)
     for path, target in zip(rendered.paths, paths, strict=True):
         file = folder / target
         if not file.is_file() or file.stat().st_size == 0:
@@ -75,16 +75,16 @@ def write_products(
 
 
 def _claim(folder: Path, settings: dict[str, int | str | None], written: ImageSet) -> None:
-    """Make the folder ours, or raise if it is somebody else's or holds other products."""
+    """Create the folder and its record; raise if it contains other files or products with other settings."""
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"the folder for products must be a folder, got the file {folder}. Pass another path.")
+        raise ValueError(f"the output folder must be a folder, got the file {folder}. Pass another path.")
     inside = sorted(path.name for path in folder.iterdir() if not is_temporary(path.name)) if folder.is_dir() else []
     record, written_before = {**settings, "products": _listed(written)}, read_record(folder)
     found = {key: value for key, value in written_before.items() if key != "products"}
     if inside and found != settings:
         raise ValueError(
-            f"{folder} must be empty or hold products of these settings, got {found or ', '.join(inside[:3])}. "
-            "Pass the same settings, or another folder."
+            f"{folder} must be empty or contain products with the same settings, got {found or ', '.join(inside[:3])}. "
+            "Pass those settings, or another folder."
         )
     if written_before != record:
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def _claim(folder: Path, settings: dict[str, int | str | None], written: ImageSe
 
 
 def _listed(written: ImageSet) -> list[dict[str, str | list[str]]]:
-    """Each class with its part of the split and its files."""
+    """Return each class with its split and files."""
     files: list[list[str]] = [[] for _ in written.class_names]
     for path, label in zip(written.paths, written.labels.tolist(), strict=True):
         files[label].append(path)
@@ -107,6 +107,6 @@ def _check_space(folder: Path, files: int, size: float) -> None:
     need, free = 1.1 * size + 4096 * files, shutil.disk_usage(folder).free
     if need > free:
         raise ValueError(
-            f"the disk of {folder} must have {need / 1e9:.2f} GB free for {files} images, it has {free / 1e9:.2f} GB. "
-            "Pass fewer classes, a smaller size or format 'jpg', or another folder."
+            f"the disk of {folder} must have {need / 1e9:.2f} GB free for {files} images, got {free / 1e9:.2f} GB. "
+            "Pass fewer classes, a smaller size, format 'jpg' or another folder."
         )

@@ -1,7 +1,7 @@
-"""The shapes, one file per category: a function that builds a random product. To add one: a file, and its name here.
+"""Product shapes: one file per category, with a function that builds a random product.
 
-A product's number and the seed decide everything about it. A new category changes which product is which, and with it every
-image: raise ``RENDERER_VERSION``.
+To add a category, write a file and add its function to `BUILDERS`. The product number and the seed determine a product. A new
+category changes the category of most products, and so their images: increment `RENDERER_VERSION`.
 """
 
 from functools import lru_cache
@@ -24,11 +24,11 @@ from liftedstruct.data.products.shapes.toaster import toaster
 __all__ = ["CATEGORIES", "build", "category_of"]
 
 BUILDERS = (bicycle, cabinet, chair, coffee_maker, fan, kettle, lamp, mug, sofa, stapler, table, toaster)
-CATEGORIES = tuple(builder.__name__.replace("_", " ") for builder in BUILDERS)  # those of Stanford Online Products
+CATEGORIES = tuple(builder.__name__.replace("_", " ") for builder in BUILDERS)  # the categories of Stanford Online Products
 
 
 def category_of(product: int, seed: int = 0) -> str:
-    """The category of a product; every run of twelve products, 0 to 11, 12 to 23 and so on, has each of them once.
+    """Return the category of a product; each block of twelve products (0 to 11, 12 to 23, ...) has every category once.
 
     >>> sorted(category_of(product) for product in range(12)) == sorted(CATEGORIES)
     True
@@ -39,13 +39,13 @@ def category_of(product: int, seed: int = 0) -> str:
 
 @lru_cache(maxsize=4096)
 def _order(run: int, seed: int) -> tuple[str, ...]:
-    """The categories of a run of twelve products."""
+    """Return the categories of a block of twelve products, in order."""
     rng = RandomStream("categories", seed, run)
     return tuple(sorted(CATEGORIES, key=lambda _: rng()))
 
 
 def build(product: int, seed: int = 0) -> Mesh:
-    """The product's parts, each placed and painted."""
+    """Build the mesh of a product."""
     m = Mesh()
     BUILDERS[CATEGORIES.index(category_of(product, seed))](m, RandomStream("product", seed, product))
     return m

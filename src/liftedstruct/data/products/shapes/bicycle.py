@@ -1,4 +1,4 @@
-"""Bicycles, drawn along x."""
+"""Bicycles, modeled along x."""
 
 import math
 
@@ -11,13 +11,13 @@ from liftedstruct.data.products.shapes.parts import FRAMES
 
 __all__ = ["bicycle"]
 
-TIRE = {"road": 0.013, "city": 0.019, "mountain": 0.03, "cruiser": 0.028, "bmx": 0.027}  # radius of its section
+TIRE = {"road": 0.013, "city": 0.019, "mountain": 0.03, "cruiser": 0.028, "bmx": 0.027}  # radius of the cross section
 TUBE = {"road": 0.016, "city": 0.015, "mountain": 0.021, "cruiser": 0.017, "bmx": 0.018}  # radius of the frame's tubes
 STEM = {"road": 0.04, "city": 0.14, "mountain": 0.06, "cruiser": 0.2, "bmx": 0.24}  # height of the handlebar
 
 
 def bicycle(m: Mesh, rng: RandomStream) -> None:
-    """Road, city, mountain, cruiser or BMX; drawn along x, the fork towards +x."""
+    """Build a road, city, mountain, cruiser or BMX bicycle along x, with the fork toward +x."""
     kind = rng.choice(("road", "city", "mountain", "cruiser", "bmx", "city"))
     small = kind == "bmx"
     R = rng(0.24, 0.27) if small else rng(0.32, 0.36)
@@ -103,7 +103,7 @@ def bicycle(m: Mesh, rng: RandomStream) -> None:
 
 
 def _handlebar(m: Mesh, rng: RandomStream, kind: str, head: tuple[float, float], steel: Material, grip: Material) -> None:
-    """Stem, handlebar and grips."""
+    """Add stem, handlebar and grips."""
     x, z = head[0] + 0.05, head[1] + STEM[kind] * rng(0.8, 1.2)
     sweep = rng(0.1, 0.24)
     m.tube(((head[0], head[1] - 0.02), (x - 0.04, z), (x, z)), 0.014, steel, sides=6)

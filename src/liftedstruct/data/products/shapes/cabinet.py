@@ -9,7 +9,7 @@ __all__ = ["cabinet"]
 
 
 def cabinet(m: Mesh, rng: RandomStream) -> None:
-    """A carcass on a plinth or legs, its front divided into doors, drawers and open shelves."""
+    """Build a cabinet on a plinth or legs, with doors, drawers, glass and open shelves."""
     w, d, h = rng.choice((0.7, 0.95, 1.3, 1.7)) * rng(0.85, 1.15), rng(0.36, 0.55), rng(0.7, 1.5)
     lacquer = rng.chance(0.4)
     body = plastic(rng, *PLAINS, gloss=18) if lacquer else wood(rng, "oak", "pine", "walnut", "cherry", "white")
@@ -38,7 +38,7 @@ def cabinet(m: Mesh, rng: RandomStream) -> None:
     cw = (w - 2 * t) / columns
 
     def add_front(x: float, z: float, tall: float, side: str) -> None:
-        """A door or drawer front with its handle."""
+        """Add a door or drawer front with its handle."""
         w, h, out = cw - gap, tall - gap, -d / 2 - 0.035
         m.box((x, -d / 2 - 0.008, z), (w, 0.022, h), front, 0.005)
         if panel and min(w, h) > 0.16:

@@ -13,7 +13,7 @@ __all__ = ["chair"]
 
 
 def chair(m: Mesh, rng: RandomStream) -> None:
-    """Dining chair, shell, office chair or armchair."""
+    """Build a dining chair, shell chair, office chair or armchair."""
     kind = rng.choice(("dining", "dining", "shell", "office", "arm"))
     timber = wood(rng, "oak", "pine", "walnut", "black", "white", "cherry")
     steel = metal(rng, "chrome", "steel", "black", "brass")
@@ -78,7 +78,7 @@ def _dining(
 
 
 def _shell(m: Mesh, rng: RandomStream, w: float, d: float, seat: float, back: float, lean: float, shell: Material) -> None:
-    """Seat and back in one curved sheet."""
+    """Add seat and back as one curved sheet."""
     rows, columns, scoop = 11, 9, rng(0.02, 0.09)
     grid = np.empty((rows, columns, 3))
     below = ((-d - 0.03, seat - 0.03), (-0.3 * d, seat), (0.85 * d, seat + 0.02))
@@ -96,7 +96,7 @@ def _shell(m: Mesh, rng: RandomStream, w: float, d: float, seat: float, back: fl
 def _back(
     m: Mesh, rng: RandomStream, w: float, y0: float, y1: float, seat: float, back: float, timber: Material, soft: Material
 ) -> None:
-    """Rails, slats, spindles, a panel or a cross between two posts."""
+    """Add rails, slats, spindles, a panel or a cross between two posts."""
     style = rng.choice(("ladder", "slats", "spindles", "panel", "cross"))
     top = seat + back
     curve = rng(0.0, 0.05)

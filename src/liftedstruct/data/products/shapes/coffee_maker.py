@@ -16,7 +16,7 @@ POD_SIDE = (
 
 
 def coffee_maker(m: Mesh, rng: RandomStream) -> None:
-    """Drip machine with a jug, espresso machine, or pod machine."""
+    """Build a drip machine with a jug, an espresso machine or a pod machine."""
     materials = case_materials(rng)
     build = rng.choice((_drip, _drip, _espresso, _pod))
     build(m, rng, *materials)

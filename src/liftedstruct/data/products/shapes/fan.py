@@ -13,7 +13,7 @@ __all__ = ["fan"]
 
 
 def fan(m: Mesh, rng: RandomStream) -> None:
-    """Desk, pedestal or box fan, with three to six blades in a cage."""
+    """Build a desk, pedestal or box fan with three to six blades in a cage."""
     R = rng(0.26, 0.36)
     body = plastic(rng, *CASES) if rng.chance(0.6) else metal(rng, "chrome", "brass", "black", "steel")
     wire = metal(rng, "chrome", "black", "steel", "brass") if rng.chance(0.7) else body
@@ -27,7 +27,7 @@ def fan(m: Mesh, rng: RandomStream) -> None:
     to_front = lean @ TO_FRONT
 
     def place(x: float, y: float, z: float) -> Point:
-        """A point of the head: leaned, then raised."""
+        """Tilt and raise a point of the head."""
         a, b, c = (lean @ np.array((x, y, z))).tolist()
         return a, b, c + height
 
@@ -72,7 +72,7 @@ def fan(m: Mesh, rng: RandomStream) -> None:
 
 
 def _box(m: Mesh, rng: RandomStream, s: float, body: Material, wire: Material) -> None:
-    """A square case of half width ``s``."""
+    """Add a square case of half width `s`."""
     t, bevel = 0.05, min(rng(0.01, 0.05), 0.024)
     for sx in (-1, 1):
         m.box((sx * s, 0, s), (t, 0.2, 2 * s + t), body, bevel)
@@ -87,7 +87,7 @@ def _box(m: Mesh, rng: RandomStream, s: float, body: Material, wire: Material) -
 
 
 def _stand(m: Mesh, rng: RandomStream, kind: str, R: float, height: float, body: Material, wire: Material) -> None:
-    """A post on a foot, with switches."""
+    """Add a post on a foot, with switches."""
     foot = rng.choice(("disc", "disc", "square", "cross", "bell"))
     b = R * rng(0.55, 0.8) if kind == "desk" else R * rng(0.75, 1.0)
     m.tube(((0, 0.06, 0.02), (0, 0.06, height)), rng(0.015, 0.035), wire if rng.chance(0.5) else body, sides=10)

@@ -17,7 +17,7 @@ KNOBS = {
 
 
 def kettle(m: Mesh, rng: RandomStream) -> None:
-    """Electric jug on its base, or stove kettle with an arched handle."""
+    """Build an electric kettle on its base or a stovetop kettle."""
     electric = rng.chance(0.55)
     if rng.chance(0.5):
         skin = metal(rng, "steel", "chrome", "copper", "steel")

@@ -29,7 +29,7 @@ PATTERNED = ("plain", "plain", "plain", "pinstripes", "chevron", "dots", "bands"
 
 
 def lamp(m: Mesh, rng: RandomStream) -> None:
-    """Table lamp with a shade, desk lamp on an arm, or tripod floor lamp."""
+    """Build a table lamp with a shade, a desk lamp with an arm, or a tripod floor lamp."""
     kind = rng.choice(("table", "table", "table", "desk", "tripod"))
     trim = metal(rng, "brass", "chrome", "black", "steel", "copper")
     if kind == "desk":
@@ -54,7 +54,7 @@ def lamp(m: Mesh, rng: RandomStream) -> None:
 
 
 def _desk(m: Mesh, rng: RandomStream, trim: Material) -> None:
-    """Foot, arm with an elbow, and head."""
+    """Add foot, arm with an elbow, and head."""
     shell = plastic(rng, *FRAMES) if rng.chance(0.6) else trim
     b = rng(0.13, 0.19)
     if rng.chance(0.7):
@@ -81,7 +81,7 @@ def _desk(m: Mesh, rng: RandomStream, trim: Material) -> None:
 
 
 def _tripod(m: Mesh, rng: RandomStream, trim: Material) -> float:
-    """Three legs; their height."""
+    """Add three legs and return their height."""
     h = rng(0.7, 0.95)
     timber = wood(rng, "oak", "walnut", "pine", "black")
     spread = rng(0.2, 0.34)
@@ -96,7 +96,7 @@ def _tripod(m: Mesh, rng: RandomStream, trim: Material) -> float:
 
 
 def _base(m: Mesh, rng: RandomStream, trim: Material) -> float:
-    """The base of a table lamp; its height."""
+    """Add the base of a table lamp and return its height."""
     h = rng(0.4, 0.6)
     style = rng.choice(tuple(BASES))
     r = rng(0.11, 0.19)

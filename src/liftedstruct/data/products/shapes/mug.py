@@ -13,7 +13,7 @@ __all__ = ["mug"]
 
 
 def mug(m: Mesh, rng: RandomStream) -> None:
-    """A cup with its handle, glaze, and a pattern or logo; some on a saucer."""
+    """Build a mug with a handle and a glaze; some have a pattern, a logo or a saucer."""
     r, h = rng(0.34, 0.46), rng(0.7, 1.1)
     top, belly, foot = rng(0.85, 1.2), rng(0.85, 1.15), rng(0.65, 1.0)
     style = rng.choice(("straight", "straight", "barrel", "tulip", "cone", "step"))

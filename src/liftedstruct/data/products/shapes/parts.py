@@ -1,4 +1,4 @@
-"""What several products share: colors of a category, legs, cases, knobs and buttons."""
+"""Colors, materials and parts shared by several categories."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ TURNED = ((0.35, 0), (0.5, 0.06), (0.38, 0.1), (0.7, 0.35), (0.45, 0.5), (0.75, 
 
 
 def legs(m: Mesh, w: float, d: float, top: float, material: Material, style: str, thick: float, splay: float = 0.0) -> None:
-    """Four legs under a rectangle of half sizes (w, d)."""
+    """Add four legs under a rectangle of half sizes (w, d)."""
     for sx, sy in ((-1, -1), (1, -1), (1, 1), (-1, 1)):
         x, y = sx * w, sy * d
         foot: Point = (sx * (w + splay), sy * (d + splay), 0)
@@ -32,25 +32,25 @@ def legs(m: Mesh, w: float, d: float, top: float, material: Material, style: str
         elif style == "hairpin":
             for end in ((x - 0.05, y, top), (x + 0.05 * sx, y + 0.05, top)):
                 m.tube((foot, end), 0.2 * thick, material, sides=6)
-        else:  # cabriole: bent outwards at the knee
+        else:  # cabriole: bent outward at the knee
             knee = (sx * (w + 0.05), sy * (d + 0.05), 0.75 * top)
             path = spline((x, y, top), knee, (x, y, 0.2 * top), foot, n=9)
             m.tube(path, np.linspace(0.8, 0.4, 9) * thick, material, sides=8)
 
 
 def case_materials(rng: RandomStream) -> tuple[Material, Material, Material]:
-    """Materials of the body, its second part and its trim."""
+    """Draw materials for the body, a second part and the trim."""
     body = metal(rng, "steel", "chrome", "copper", brushed=True) if rng.chance(0.35) else plastic(rng, *CASES)
     return body, plastic(rng, DARK, DARK, "8a8d90", "efece4"), metal(rng, "chrome", "steel", "black")
 
 
 def knob(m: Mesh, at: Point, r: float, depth: float, material: Material, mark: Material) -> None:
-    """A turning knob on a front, with its mark."""
+    """Add a rotary knob with a mark to a front."""
     x, y, z = at
     m.lathe([(r * 1.15, 0), (r, depth * 0.2), (r * 0.92, depth), (0, depth)], material, at, TO_FRONT, sides=18)
     m.box((x, y - depth, z + 0.5 * r), (0.16 * r, 0.008, 0.8 * r), mark, 0)
 
 
 def button(m: Mesh, at: Point, r: float, depth: float, material: Material) -> None:
-    """A round button on a front."""
+    """Add a round button to a front."""
     m.lathe([(r, 0), (r, depth), (0, depth)], material, at, TO_FRONT, sides=10)

@@ -12,7 +12,7 @@ PILLOWS = ("plain", "pinstripes", "dots", "checks", "chevron", "petals")
 
 
 def sofa(m: Mesh, rng: RandomStream) -> None:
-    """Seats, arms, back and cushions; some with a chaise."""
+    """Build a sofa with seats, arms, back and cushions; some have a chaise."""
     seats, each = rng.choice((2, 2, 3, 3, 4)), rng(0.5, 0.66)
     w, d, seat, back = seats * each, rng(0.75, 0.95), rng(0.36, 0.46), rng(0.34, 0.55)
     soft_cover = rng.chance(0.65)

@@ -1,4 +1,4 @@
-"""Staplers, drawn along x."""
+"""Staplers, modeled along x."""
 
 import math
 
@@ -13,7 +13,7 @@ __all__ = ["stapler"]
 
 
 def stapler(m: Mesh, rng: RandomStream) -> None:
-    """Base, magazine and arm on a hinge, long side to the front."""
+    """Build a stapler with base, magazine and arm on a hinge, its long side facing the front."""
     L, w, gape = rng(0.9, 1.25), rng(0.17, 0.28), math.radians(rng(3, 15))
     body = plastic(rng, *FRAMES) if rng.chance(0.75) else metal(rng, "chrome", "steel", "black")
     if rng.chance(0.6):
@@ -48,7 +48,7 @@ def stapler(m: Mesh, rng: RandomStream) -> None:
     z0 = 0.02 + mag_h / 2
     reach = rng(0.88, 1.0) * L
     up_nose, up_hump = nose * high, hump * high
-    points = {  # of the arm's outline, from the front to the hinge; heights over z0
+    points = {  # outline of the arm, from the front to the hinge; heights above z0
         "smooth": [(reach, 0.1 * high), (0.97 * reach, up_nose), (0.5 * reach, high), (0.1 * reach, up_hump), (-0.08, 0)],
         "swan": [(reach, 0.2 * high), (0.96 * reach, high), (0.7 * reach, 0.75 * high), (0.35 * reach, 0.6 * high),
                  (0.05 * reach, up_hump), (-0.09, -0.02)],

@@ -11,7 +11,7 @@ __all__ = ["table"]
 
 
 def table(m: Mesh, rng: RandomStream) -> None:
-    """A top of some outline on four legs, a column, trestles or a frame."""
+    """Build a table with a top of random outline on four legs, a column, trestles, a frame or crossed beams."""
     h = rng.choice((0.4, 0.5, 0.75, 0.75, 1.0))
     shape = rng.choice(("rect", "rect", "round", "oval", "square", "octagon"))
     w = rng(0.8, 1.7) / 2 if shape in ("rect", "oval") else rng(0.5, 1.1) / 2

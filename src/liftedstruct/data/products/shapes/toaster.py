@@ -13,7 +13,7 @@ __all__ = ["toaster"]
 
 
 def toaster(m: Mesh, rng: RandomStream) -> None:
-    """A case with slots on top, a lever, a knob, feet; some with bread or a rack."""
+    """Build a toaster with slots, lever, knob and feet; some have toast or trim strips."""
     body, dark, trim = case_materials(rng)
     slots = rng.choice((1, 2, 2, 2, 4))
     four = slots == 4
@@ -26,7 +26,7 @@ def toaster(m: Mesh, rng: RandomStream) -> None:
     else:
         outline = _outline(rng, kind, d / 2, lift, h)
         m.extrude(outline, w, body, rotation=rotation("z", math.pi / 2), bevel=rng(0.02, 0.06))
-    if rng.chance(0.6):  # end caps or a belt in another material
+    if rng.chance(0.6):  # end caps in another material
         for sx in (-1.0, 1.0):
             m.box((sx * (w / 2), 0, lift + 0.47 * h), (rng(0.03, 0.07), d * 0.94, 0.9 * h), dark, 0.014)
     if rng.chance(0.5):
@@ -73,7 +73,7 @@ def toaster(m: Mesh, rng: RandomStream) -> None:
 
 
 def _outline(rng: RandomStream, kind: str, half: float, low: float, h: float) -> list[tuple[float, float]]:
-    """The section of a case of height ``h``."""
+    """Return the cross section of a case of height `h`."""
     high = low + h
     if kind == "round":
         c, quarter = rng(0.08, 0.18), np.linspace(0, math.pi / 2, 6)
