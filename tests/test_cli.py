@@ -238,10 +238,10 @@ def test_evaluate_goes_wrong_in_one_line(workplace: Path, tmp_path: Path, capsys
         ([file, "--compare", str(tmp_path / "none.npz")], "--compare must be a file or a run, there is none at"),
         ([file, "--compare", str(workplace / "others.npz")], "must be of the same images in the same order, "),
         ([file, "--compare", str(workplace / "nameless.npz")], "must say which images they are of, "),
-        ([str(tmp_path / "scores.json")], "there is nothing at"),
+        ([str(tmp_path / "scores.json")], "must be an existing file or run folder, got "),
         ([str(tmp_path / "objects.npz")], "must hold arrays of numbers or text, got: 'labels' holds Python objects."),
-        ([str(tmp_path / "none.npz")], "there is nothing at"),
-        ([str(tmp_path)], f"must hold embeddings.npz, there is none. Write it with: liftedstruct embed {tmp_path} DATA"),
+        ([str(tmp_path / "none.npz")], "must be an existing file or run folder, got "),
+        ([str(tmp_path)], f"must hold embeddings.npz, got a folder without it. Write it with: liftedstruct embed {tmp_path} DATA"),
     ):
         assert main(["evaluate", *arguments]) == 1
         error = capsys.readouterr().err.splitlines()[-1]
@@ -355,7 +355,7 @@ print(*codes, main(["demo", "--out", {str(tmp_path / "demo")!r}]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0 1 1"
-    rule = f"{absent} must be installed with all that it needs, {absent} is missing. Run: pip install 'liftedstruct[figures]'"
+    rule = f"{absent} must be installed with its dependencies, {absent} is missing. Run: pip install 'liftedstruct[figures]'"
     assert done.stderr == f"liftedstruct report: {rule}\nliftedstruct demo: {rule}\n"
     assert not (tmp_path / "demo").exists()
 
@@ -405,7 +405,7 @@ def test_every_figure(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFix
         (["mining", "--seed", "3"], "--seed must be for a figure that has it, mining has none. Leave it out."),
         (["training", "pool5.npz"], "runs must have a log of their training, got none with one. Name the folder of a run."),
         (["scores", "run", "run"], "runs must differ in method or size, got two of lifted_struct with 8 dimensions."),
-        (["successes", "nowhere"], "there is nothing at nowhere. Check the path."),
+        (["successes", "nowhere"], "must be an existing file or run folder, got nowhere. Check the path."),
         (["failures", "run", "--count", "0"], "count must be a whole number >= 1, got 0."),
         (["mining", "--dpi", "0"], "dpi must be a whole number >= 1, got 0."),
     ],
@@ -470,7 +470,7 @@ def test_trained_classes_are_not_scored_as_test_classes(
     assert "(seen in training: 40 of 80 images, 10 of 20 classes)" in page
     assert f"run, step 3; all images of 1 (checksum {other.checksum[:12]})" in page
     assert main(["embed", str(run), str(tmp_path / "0")]) == 0
-    assert f"run, step 3; test part of 0 (checksum {first.checksum[:12]})" in capsys.readouterr().out
+    assert f"run, step 3; test images of 0 (checksum {first.checksum[:12]})" in capsys.readouterr().out
 
 
 def test_scores_of_an_earlier_step_are_refused(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -486,7 +486,7 @@ def test_scores_of_an_earlier_step_are_refused(workplace: Path, tmp_path: Path, 
     for command in (["evaluate", str(run)], ["evaluate", str(run / "embeddings.npz")], report):
         assert main(command) == 1
         error = capsys.readouterr().err.splitlines()[-1]
-        assert "is of another one (of step 3, the run's is of step 5)" in error
+        assert "got another one (step 3, the run's is from step 5)" in error
         assert error.endswith(f"Run: liftedstruct embed {run} {prepared}")
     assert (run / "scores.json").read_bytes() == before
     assert main(["embed", str(run), str(prepared)]) == 0

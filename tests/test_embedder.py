@@ -22,7 +22,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> PackedImages:
     return noise_images(tmp_path_factory.mktemp("noise"))
 
 
-def test_the_parts_make_the_whole(packed: PackedImages) -> None:
+def test_forward_is_head_of_features(packed: PackedImages) -> None:
     embedder, pixels = make_embedder(), pixels_of(packed, range(5))
     features = embedder.features(pixels)
     torch.testing.assert_close(features, embedder.trunk(embedder.trunk.scale(pixels)))
@@ -36,7 +36,7 @@ def test_the_parts_make_the_whole(packed: PackedImages) -> None:
     assert (make_embedder(0).width, make_embedder(7).width, make_embedder(7).dim) == (128, 7, 7)
 
 
-def test_last_layer_begins_as_in_the_papers_code() -> None:
+def test_linear_layer_is_initialized_as_in_the_papers_code() -> None:
     linear = make_embedder(64).linear
     assert isinstance(linear, nn.Linear)
     bound = (3 / 128) ** 0.5
@@ -44,7 +44,7 @@ def test_last_layer_begins_as_in_the_papers_code() -> None:
     assert not linear.bias.any()
 
 
-def test_dropout_is_for_training() -> None:
+def test_dropout_only_in_training() -> None:
     embedder, features = make_embedder(0, dropout=0.4), torch.ones(50, 128)
     assert embedder.head(features).equal(features)
     dropped = embedder.train().head(features)
@@ -57,7 +57,7 @@ def test_dropout_is_for_training() -> None:
     [
         ({"dim": -1}, r"dim must be a whole number >= 0, got -1"),
         ({"dim": 2.0}, r"dim must be a whole number >= 0, got 2\.0"),
-        ({"dropout": 1.0}, r"dropout must be a number from 0 to below 1, got 1\.0\. The paper's code has 0\.4"),
+        ({"dropout": 1.0}, r"dropout must be a number >= 0 and < 1, got 1\.0\. The paper's code uses 0\.4"),
         ({"dropout": float("nan")}, r"dropout must be a number"),
         ({"dropout": "0.4"}, r"dropout must be a number"),
         ({"crop": 0}, r"crop must be a whole number >= 1, got 0"),
@@ -71,14 +71,14 @@ def test_bad_settings(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize("dim", [0, 16])
 def test_save_and_load(tmp_path: Path, packed: PackedImages, dim: int) -> None:
     embedder, pixels = make_embedder(dim, dropout=0.25, normalize=True), pixels_of(packed, range(5))
-    embedder.trunk.weights = "weights of a friend"
+    embedder.trunk.weights = "weights of mine"
     file = embedder.save(tmp_path)
     assert file == tmp_path / EMBEDDER
     for path in (tmp_path, file, str(file)):
         again = Embedder.load(path)
         assert again(pixels).equal(embedder(pixels))
         assert (again.dim, again.dropout.p, again.normalize, again.crop) == (dim, 0.25, True, 32)
-        assert again.trunk.describe() == "small, weights of a friend"
+        assert again.trunk.describe() == "small, weights of mine"
         assert not again.training
     assert [each.name for each in tmp_path.iterdir()] == [EMBEDDER]
 
@@ -92,7 +92,7 @@ def test_equal_embedders_are_equal_bytes(tmp_path: Path) -> None:
 
 
 def rewrite(file: Path, **changes: Any) -> None:
-    """The same tensors with other words about them; none where a word is None."""
+    """Change the metadata of an embedder file, and remove entries whose value is None."""
     head = json.loads(file.read_bytes()[8 : 8 + struct.unpack("<Q", file.read_bytes()[:8])[0]])
     meta = json.loads(head["__metadata__"]["liftedstruct"]) | changes
     meta = {name: value for name, value in meta.items() if value is not None}
@@ -100,7 +100,7 @@ def rewrite(file: Path, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("pool", ["avg+max", "max"])
-def test_the_pool_is_kept(pool: str, tmp_path: Path, packed: PackedImages) -> None:
+def test_pooling_is_saved(pool: str, tmp_path: Path, packed: PackedImages) -> None:
     embedder, pixels = make_embedder(), pixels_of(packed, range(5))
     average = embedder(pixels)
     embedder.trunk.set_pool(pool)
@@ -118,30 +118,30 @@ def test_the_pool_is_kept(pool: str, tmp_path: Path, packed: PackedImages) -> No
         Embedder.load(file)
 
 
-def test_files_that_are_no_embedder(tmp_path: Path) -> None:
+def test_files_that_are_not_embedders(tmp_path: Path) -> None:
     file = tmp_path / EMBEDDER
-    with pytest.raises(ValueError, match=r"an embedder must be a file, there is none at .*\. Train one, or check the path"):
+    with pytest.raises(ValueError, match=r"an embedder must be an existing file, got .*\. Train one, or check the path"):
         Embedder.load(tmp_path)
     file.write_bytes(b"something else")
-    with pytest.raises(ValueError, match=r"must be an embedder, it cannot be read: [^\n]*\. Save it again"):
+    with pytest.raises(ValueError, match=r"must be a readable embedder file, got: [^\n]*\. Save it again"):
         Embedder.load(file)
     for metadata in (None, {"liftedstruct": "[]"}, {"other": "x"}):
         save_file({"a": torch.ones(1)}, file, metadata)
-        with pytest.raises(ValueError, match=r"must be an embedder, it holds tensors of something else"):
+        with pytest.raises(ValueError, match=r"must be an embedder file, got other tensors"):
             Embedder.load(file)
     save_file({"a": torch.ones(1)}, file, {"liftedstruct": "{"})
-    with pytest.raises(ValueError, match=r"must be an embedder, it cannot be read"):
+    with pytest.raises(ValueError, match=r"must be a readable embedder file, got"):
         Embedder.load(file)
     whole = make_embedder().save(file).read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"must be an embedder, it cannot be read"):
+    with pytest.raises(ValueError, match=r"must be a readable embedder file, got"):
         Embedder.load(file)
 
 
-def test_files_that_do_not_fit(tmp_path: Path) -> None:
+def test_mismatched_files(tmp_path: Path) -> None:
     file = make_embedder().save(tmp_path / EMBEDDER)
     rewrite(file, dim=17)
-    with pytest.raises(ValueError, match=r"must fit its trunk, small: linear\.weight must be \(17, 128\), got \(16, 128\)"):
+    with pytest.raises(ValueError, match=r"must match its trunk small: linear\.weight must be \(17, 128\), got \(16, 128\)"):
         Embedder.load(file)
     rewrite(file, dim=16, trunk="efficientnet_lite0")
     with pytest.raises(ValueError, match=r"trunk\.layers\.stem\.0\.norm\.running_mean must be \(32,\), got nothing"):
@@ -150,7 +150,7 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Did you mean 'small'"):
         Embedder.load(file)
     rewrite(file, version=3)
-    with pytest.raises(ValueError, match=r"must be of version 4, got 3"):
+    with pytest.raises(ValueError, match=r"must be of format version 4, got 3"):
         Embedder.load(file)
 
 
@@ -164,21 +164,21 @@ def test_open_embedder_takes_a_run_a_file_or_a_trunk(
         assert open_embedder(source, pooled=True)(pixels).equal(embedder.features(pixels))
         assert open_embedder(source, pooled=True).crop == 32
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "small").mkdir()  # a trunk's name is a trunk
+    (tmp_path / "small").mkdir()  # the name of a trunk takes precedence
     assert (open_embedder("small").dim, open_embedder("small").trunk.name) == (0, "small")
     state = {name: tensor.contiguous() for name, tensor in embedder.trunk.state_dict().items()}
     save_file(state, tmp_path / "weights.safetensors")
     assert open_embedder("small", tmp_path / "weights.safetensors").features(pixels).equal(embedder.features(pixels))
-    with pytest.raises(ValueError, match=r"weights must be for a trunk, .* is an embedder that has its own"):
+    with pytest.raises(ValueError, match=r"weights must be passed with a trunk, got the embedder .*, which has its own"):
         open_embedder(file, tmp_path / "weights.safetensors")
     with pytest.raises(ValueError, match=r"trunk must be one of .*, got 'smal'\. Did you mean 'small'"):
         open_embedder("smal")
     for gone in ("runs/gone", "gone/", "gone.safetensors"):
-        with pytest.raises(ValueError, match="an embedder must be a file, there is none at"):
+        with pytest.raises(ValueError, match="an embedder must be an existing file, got"):
             open_embedder(gone)
 
 
-def test_a_small_file_does_not_make_a_large_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_file_does_not_allocate_a_large_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = make_embedder().save(tmp_path / EMBEDDER)
     rewrite(file, dim=1_000_000)
     drawn: list[int] = []
@@ -193,8 +193,8 @@ def test_a_small_file_does_not_make_a_large_head(tmp_path: Path, monkeypatch: py
     assert max(drawn, default=0) < 1_000_000
 
 
-def test_what_training_has_seen_is_told_by_the_files(packed: PackedImages, tmp_path: Path) -> None:
-    """By their bytes, whatever size they were prepared at, and by names of classes where no file is the same."""
+def test_seen_images_are_recognized_by_their_files(packed: PackedImages, tmp_path: Path) -> None:
+    """Images match by the bytes of their files, at any prepared size; classes also match by name."""
     trained_on = TrainedOn.of(packed, packed.train, packed.validation, 7)  # classes a and b, of 5 images each
     assert trained_on.class_names == ("a", "b")
     assert trained_on.seen(packed, packed.test) == Seen(0, len(packed.test), 0, 2, 0, 0)
@@ -216,7 +216,7 @@ def test_what_training_has_seen_is_told_by_the_files(packed: PackedImages, tmp_p
     )
 
 
-def test_the_record_of_the_training_is_part_of_the_file(packed: PackedImages, tmp_path: Path) -> None:
+def test_the_training_record_is_saved(packed: PackedImages, tmp_path: Path) -> None:
     embedder = make_embedder()
     embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 7)
     file = embedder.save(tmp_path)
@@ -227,22 +227,22 @@ def test_the_record_of_the_training_is_part_of_the_file(packed: PackedImages, tm
     assert again.save(tmp_path / "again").read_bytes() == file.read_bytes()
     assert make_embedder().load(make_embedder().save(tmp_path / "bare")).trained_on is None
     rewrite(file, class_names=None)
-    with pytest.raises(ValueError, match=r"must be as Embedder\.save wrote it, its 'class_names' is None"):
+    with pytest.raises(ValueError, match=r"must be a file of Embedder\.save, got None for 'class_names'"):
         Embedder.load(file)
 
 
-def test_the_record_is_no_view_of_the_file(packed: PackedImages, tmp_path: Path) -> None:
+def test_the_training_record_is_not_a_view_of_the_file(packed: PackedImages, tmp_path: Path) -> None:
     embedder = make_embedder()
     embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 7)
     file = embedder.save(tmp_path)
     again = Embedder.load(file)
-    with file.open("r+b") as stream:  # in place, as cp does
+    with file.open("r+b") as stream:  # overwrite in place, as cp does
         stream.write(b"\0" * file.stat().st_size)
     assert again.trained_on
     assert again.trained_on.seen(packed, packed.train).images == 10
 
 
-def test_validation_images_are_counted_apart(packed: PackedImages) -> None:
+def test_validation_images_are_counted_separately(packed: PackedImages) -> None:
     seen = TrainedOn.of(packed, packed.train, packed.validation, 7).seen(packed, packed.validation)
     n = len(packed.validation)
     assert seen == Seen(0, n, 0, 1, 0, n)
@@ -257,5 +257,5 @@ def test_metadata_of_another_type(changes: dict[str, Any], packed: PackedImages,
     embedder = make_embedder()
     embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 7)
     rewrite(embedder.save(tmp_path / EMBEDDER), **changes)
-    with pytest.raises(ValueError, match=r"must be as Embedder\.save wrote it, its '\w+' is .* Save it again"):
+    with pytest.raises(ValueError, match=r"must be a file of Embedder\.save, got .* for '\w+'\. Save it again"):
         Embedder.load(tmp_path)

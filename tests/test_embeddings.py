@@ -20,7 +20,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> PackedImages:
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 23, 64])
-def test_embed_is_the_embedder_on_center_crops(packed: PackedImages, batch_size: int) -> None:
+def test_embed_matches_the_embedder_on_center_crops(packed: PackedImages, batch_size: int) -> None:
     embedder = make_embedder().train()
     before = {name: tensor.clone() for name, tensor in embedder.state_dict().items()}
     rows = np.random.default_rng(1).permutation(N)[:17] if batch_size == 5 else np.arange(N)
@@ -36,11 +36,11 @@ def test_embed_is_the_embedder_on_center_crops(packed: PackedImages, batch_size:
     assert (result.rows.tolist(), len(result), result.part) == (list(rows), len(rows), "all")
 
 
-def test_batch_norm_is_folded_without_a_trace(packed: PackedImages) -> None:
+def test_batch_norm_is_folded_in_a_copy(packed: PackedImages) -> None:
     torch.manual_seed(0)
     embedder = Embedder(make_trunk("efficientnet_lite0", pretrained=False), 8, crop=40)
     with torch.no_grad():
-        embedder.train()(torch.from_numpy(packed.center_crops(range(16), 40)))  # statistics that are not 0 and 1
+        embedder.train()(torch.from_numpy(packed.center_crops(range(16), 40)))  # running statistics other than 0 and 1
         embedder.eval()
         expected = embedder(torch.from_numpy(packed.center_crops(range(N), 40))).numpy()
     result = embed(embedder, packed)
@@ -56,8 +56,9 @@ def test_part_and_protocol(packed: PackedImages, part: str) -> None:
     assert embed(make_embedder(), packed, rows[:1]).part == part
     assert embed(make_embedder(), packed, [*rows, packed.test[0], packed.train[0]]).part == "all"
     assert result.data == str(packed.folder)
+    dataset = f"{packed.folder.name} (checksum {packed.checksum[:12]})"
     assert result.protocol == {
-        "embeddings of": f"small, no training recorded; {part} part of {packed.folder.name} (checksum {packed.checksum[:12]})",
+        "embeddings of": f"small, no training recorded; {part} images of {dataset}",
         "embedder SHA-256": make_embedder().short_sha(),
         "trunk": "small",
         "variant": "",
@@ -73,7 +74,7 @@ def test_part_and_protocol(packed: PackedImages, part: str) -> None:
     }
 
 
-def test_embeddings_on_disk(tmp_path: Path, packed: PackedImages) -> None:
+def test_save_and_load(tmp_path: Path, packed: PackedImages) -> None:
     file = tmp_path / "embeddings.npz"
     result = embed(make_embedder(), packed, packed.test)
     result.save(file)
@@ -84,7 +85,7 @@ def test_embeddings_on_disk(tmp_path: Path, packed: PackedImages) -> None:
     for name in ("class_names", "paths", "seen", "part", "data", "protocol"):
         assert getattr(again, name) == getattr(result, name)
     everything = embed(make_embedder(), packed)
-    assert Embeddings.load(everything.save(tmp_path / "all.npz")).paths == packed.paths  # odd characters and all
+    assert Embeddings.load(everything.save(tmp_path / "all.npz")).paths == packed.paths  # with unusual characters
     assert again.save(tmp_path / "again.npz").read_bytes() == file.read_bytes()
     with np.load(file, allow_pickle=False) as arrays:
         assert sorted(arrays) == sorted(Embeddings.__dataclass_fields__)
@@ -92,7 +93,7 @@ def test_embeddings_on_disk(tmp_path: Path, packed: PackedImages) -> None:
 
 
 def test_plain_files(tmp_path: Path) -> None:
-    """What np.savez or np.save wrote is read as well; what it does not say is left empty."""
+    """Files of np.savez and np.save can be loaded; missing attributes are empty."""
     X, names = np.eye(3), np.array(["b", "b", "ö"])
     np.savez(tmp_path / "both.npz", embeddings=X, labels=names, protocol=json.dumps({"trunk": "small", "size": 64}), more=X)
     np.save(tmp_path / "alone.npy", X)
@@ -111,7 +112,7 @@ def test_plain_files(tmp_path: Path) -> None:
     assert (again.class_names, again.paths, again.part, again.data) == (found.class_names, (), "all", "")
 
 
-def test_labels_of_ones_own_go_before_those_of_the_file(packed: PackedImages, tmp_path: Path) -> None:
+def test_a_labels_file_replaces_the_labels(packed: PackedImages, tmp_path: Path) -> None:
     file = tmp_path / "test.npz"
     embed(make_embedder(), packed, packed.test).save(file)
     np.save(tmp_path / "labels.npy", np.arange(len(packed.test)) // 4)
@@ -123,7 +124,7 @@ def test_labels_of_ones_own_go_before_those_of_the_file(packed: PackedImages, tm
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     X = np.eye(2)
     np.savez(tmp_path / "unnamed.npz", X)
-    np.savez(tmp_path / "unlabelled.npz", embeddings=X)
+    np.savez(tmp_path / "unlabeled.npz", embeddings=X)
     np.savez(tmp_path / "objects.npz", embeddings=X, labels=np.array(["a", 1], dtype=object))
     np.savez(tmp_path / "floats.npz", embeddings=X, labels=np.array([0.0, 1.0]))
     np.savez(tmp_path / "words.npz", embeddings=X, labels=[0, 0], protocol="EfficientNet")
@@ -138,11 +139,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes("größe\n".encode("latin-1"))
     (tmp_path / "folder").mkdir()
     for file, labels, text in (
-        ("nowhere", None, "there is nothing at"),
+        ("nowhere", None, "must be an existing file or run folder"),
         ("folder", None, r"must hold embeddings\.npz"),
         ("latin.txt", None, r"\.npz or \.npy file"),
         ("unnamed.npz", None, "must hold an array 'embeddings'"),
-        ("unlabelled.npz", None, "must come with labels"),
+        ("unlabeled.npz", None, "must come with labels"),
         ("alone.npy", None, "must come with labels"),
         ("objects.npz", None, r"'labels' holds Python objects\. Save text with"),
         ("floats.npz", None, "labels must be integers or strings"),
@@ -164,7 +165,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_bad_input_is_refused_before_any_work(packed: PackedImages, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("the trunk was asked")
+        raise AssertionError("the embedder was called")
 
     embedder = make_embedder()
     monkeypatch.setattr(Embedder, "forward", refuse)
@@ -173,7 +174,7 @@ def test_bad_input_is_refused_before_any_work(packed: PackedImages, monkeypatch:
         ({"rows": [0, N]}, rf"indices must be 0 to {N - 1}, got 0 to {N}"),
         ({"rows": [[0, 1]]}, r"indices must be a list of integers"),
         ({"rows": [0.5]}, r"indices must be a list of integers"),
-        ({"rows": []}, r"rows must be at least one image, got none of"),
+        ({"rows": []}, r"rows must select at least one image, got none of"),
         ({"batch_size": 0}, r"batch_size must be a whole number >= 1, got 0"),
     ]
     for options, message in wrong:
@@ -181,14 +182,14 @@ def test_bad_input_is_refused_before_any_work(packed: PackedImages, monkeypatch:
             embed(embedder, packed, **options)
 
 
-def test_progress_is_said(packed: PackedImages, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown(packed: PackedImages, capsys: pytest.CaptureFixture[str]) -> None:
     embed(make_embedder(), packed, progress=True)
     assert f"embed: {N} of {N} images" in capsys.readouterr().err
     embed(make_embedder(), packed)
     assert capsys.readouterr().err == ""
 
 
-def test_untrained_trunks_are_seeded(packed: PackedImages) -> None:
+def test_random_trunks_are_seeded(packed: PackedImages) -> None:
     state = torch.get_rng_state()
     one, two, other = (embed(open_embedder("small", seed=seed), packed, packed.test, crop=32) for seed in (0, 0, 1))
     assert np.array_equal(one.embeddings, two.embeddings)
@@ -197,7 +198,7 @@ def test_untrained_trunks_are_seeded(packed: PackedImages) -> None:
     assert torch.get_rng_state().equal(state)
 
 
-def test_trained_classes_are_no_test_classes(packed: PackedImages, tmp_path: Path) -> None:
+def test_training_classes_are_refused_as_test_classes(packed: PackedImages, tmp_path: Path) -> None:
     embedder = make_embedder()
     embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 7)
     embedder = Embedder.load(embedder.save(tmp_path / "run.safetensors"))
@@ -220,20 +221,20 @@ def test_embeddings_of_another_embedder_are_stale(packed: PackedImages, tmp_path
     found = embed(Embedder.load(tmp_path), packed, packed.test)
     found.save(file)
     assert len(Embeddings.load(tmp_path)) == len(found)
-    embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 60)  # the same weights, later
+    embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 60)  # the same weights at a later step
     embedder.save(tmp_path)
-    with pytest.raises(ValueError, match=r"\(of step 12, the run's is of step 60\)\. Run: liftedstruct embed .* prepared$"):
+    with pytest.raises(ValueError, match=r"\(step 12, the run's is from step 60\)\. Run: liftedstruct embed .* prepared$"):
         check_current(file, found.protocol, "prepared")
-    with pytest.raises(ValueError, match="must be of the run's embedder"):
+    with pytest.raises(ValueError, match="must be from the run's current embedder"):
         Embeddings.load(tmp_path)
-    check_current(tmp_path / "elsewhere.npz", found.protocol)  # a file by itself is of no run
+    check_current(tmp_path / "elsewhere.npz", found.protocol)  # not a file of the run
     with pytest.raises(ValueError, match=r"Run: liftedstruct embed .* 'the data' --part all$"):
         check_current(tmp_path / "scores.json", found.protocol, "the data", "all")
-    half = Embedder.load(tmp_path).half().save(tmp_path)  # what is read of it is what counts, not its bytes
+    half = Embedder.load(tmp_path).half().save(tmp_path)  # the loaded weights count, not the bytes of the file
     found = embed(Embedder.load(half), packed, packed.test)
     check_current(file, found.protocol)
     make_embedder(8).save(tmp_path)
-    with pytest.raises(ValueError, match=r"\(of step 60, the run's is of step unknown\)"):
+    with pytest.raises(ValueError, match=r"\(step 60, the run's is from step unknown\)"):
         check_current(file, found.protocol)
     (tmp_path / EMBEDDER).unlink()
     check_current(file, found.protocol)

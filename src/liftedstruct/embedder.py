@@ -1,4 +1,4 @@
-"""The embedder: trunk, dropout and linear layer, its file, and the record of what it was trained on."""
+"""Embedder (trunk, dropout and linear layer), its file format, and the record of its training images."""
 
 import hashlib
 import json
@@ -23,34 +23,45 @@ from liftedstruct.trunks import RANDOM, TRUNKS, Trunk, make_trunk
 
 __all__ = ["EMBEDDER", "Embedder", "Seen", "TrainedOn", "open_embedder"]
 
-EMBEDDER = "embedder.safetensors"  # its name in the folder of a run
+EMBEDDER = "embedder.safetensors"  # file name in a run folder
 VERSION = 4
-HASHES = {"images": "trained_on.images", "validation": "trained_on.validation"}  # names of the tensors of hashes
-# What the file says of an embedder, and of its training if it was trained.
+HASHES = {"images": "trained_on.images", "validation": "trained_on.validation"}  # field of TrainedOn -> tensor in the file
+# Types of the metadata in the file; TRAINING only if the embedder was trained.
 META: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("trunk", "weights", "pool"), str),
     "dim": int,
     "dropout": (int, float),
     "normalize": bool,
     "crop": int,
-    "options": dict,  # of the trunk
+    "options": dict,  # of make_trunk
 }
 TRAINING: dict[str, type] = {"step": int, "checksum": str, "class_names": list}
 
 
 class Seen(NamedTuple):
-    """How many of some images and classes an embedder was trained on."""
+    """Overlap of a set of images and its classes with the training data of an embedder.
 
-    images: int  # whose files were training images, byte for byte
+    Attributes:
+        images: number of images whose files are training images, byte for byte.
+        n_images: number of all images.
+        classes: number of classes that were trained on: at least half of the images are training images, or one is and the
+            name is that of a training class.
+        n_classes: number of all classes.
+        names: number of other classes that share their name with a training class.
+        validation: number of images whose files are validation images, used to select the embedder.
+
+    """
+
+    images: int
     n_images: int
-    classes: int  # that were trained on: of a training class's name and with an image of it, or mostly training images
+    classes: int
     n_classes: int
-    names: int  # further classes that only have the name of a training class
-    validation: int  # images whose files the embedder was chosen by
+    names: int
+    validation: int
 
     @property
     def any(self) -> bool:
-        """Whether anything was seen."""
+        """Whether there is any overlap."""
         return bool(self.images or self.names or self.validation)
 
     def __str__(self) -> str:
@@ -63,23 +74,32 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TrainedOn:
-    """What an embedder has learned from, kept in its file: enough to tell whether other images were among it."""
+    """Record of the images that an embedder was trained on, saved in its file.
 
-    step: int  # after which the embedder was kept
-    checksum: str  # of the prepared dataset
-    class_names: tuple[str, ...]  # of the training classes
-    images: NDArray[np.uint64]  # sorted hashes of the training images                              (n,)
-    validation: NDArray[np.uint64]  # and of the validation images that the embedder was chosen by  (v,)
+    Attributes:
+        step: training step that the weights are from.
+        checksum: checksum of the prepared dataset.
+        class_names: names of the training classes.
+        images: (n,), sorted hashes of the training images.
+        validation: (v,), sorted hashes of the validation images that the embedder was selected on.
+
+    """
+
+    step: int
+    checksum: str
+    class_names: tuple[str, ...]
+    images: NDArray[np.uint64]
+    validation: NDArray[np.uint64]
 
     @staticmethod
     def of(packed: PackedImages, rows: Indices, validation: Indices, step: int) -> "TrainedOn":
-        """The record of a training on these images, and of a choice by the others."""
+        """Create the record of training on `rows` of a dataset, with the checkpoint selected on the rows `validation`."""
         names = tuple(packed.class_names[label] for label in np.unique(packed.labels[rows]))
         images, others = (np.unique(packed.contents[each]) for each in (rows, validation))
         return TrainedOn(step, packed.checksum, names, images, others)
 
     def seen(self, packed: PackedImages, rows: Indices) -> Seen:
-        """How much of these images was among it."""
+        """Return how many of these images and their classes were seen in training."""
         seen = np.isin(packed.contents[rows], self.images)
         labels, of = np.unique(packed.labels[rows], return_inverse=True)
         counts, sizes = np.bincount(of, weights=seen), np.bincount(of)
@@ -91,14 +111,24 @@ class TrainedOn:
 
 
 class Embedder(nn.Module):
-    """Images to embeddings: a trunk, dropout, a linear layer, and the unit sphere if wanted.
+    """Network that maps images to embeddings: a trunk, dropout, a linear layer and optional L2 normalization.
+
+    It takes uint8 pixels of shape (b, h, w, 3) and returns embeddings of shape (b, dim). The trunk scales the pixels.
 
     Args:
-        trunk: makes the features.
-        dim: d, of the embedding; 0 leaves the linear layer out, and the embedding is the trunk's pooled features.
-        dropout: share of the features that training drops; the paper's code has 0.4.
-        normalize: divide each embedding by its length. The paper does not; its loss wants a temperature then.
-        crop: side of the crops that it is for; the trunk's if not given.
+        trunk: network that computes the pooled features.
+        dim: dimensions of the embedding. 0 omits the linear layer: the embeddings are the trunk's pooled features.
+        dropout: fraction of the features to drop in training. The paper's code uses 0.4.
+        normalize: scale each embedding to unit length. The paper does not; its loss then needs a temperature.
+        crop: side of the crops to embed, in pixels. Default: the trunk's `input_size`.
+
+    Attributes:
+        trained_on: record of the training images, or None if the embedder was not trained.
+        origin: name to display: the run folder or file that it was loaded from, or the name of the trunk.
+
+    >>> embedder = Embedder(make_trunk("small"), dim=16)
+    >>> embedder(torch.zeros(2, 64, 64, 3, dtype=torch.uint8)).shape
+    torch.Size([2, 16])
 
     """
 
@@ -107,13 +137,13 @@ class Embedder(nn.Module):
     ) -> None:
         super().__init__()
         if not 0 <= as_number(dropout) < 1:
-            raise ValueError(f"dropout must be a number from 0 to below 1, got {dropout!r}. The paper's code has 0.4.")
+            raise ValueError(f"dropout must be a number >= 0 and < 1, got {dropout!r}. The paper's code uses 0.4.")
         self.trunk, self.dim, self.normalize = trunk, check_count("dim", dim, 0), normalize
         self.crop = trunk.input_size if crop is None else check_count("crop", crop)
         self.dropout = nn.Dropout(as_number(dropout))
         self.linear = nn.Linear(trunk.num_features, dim) if dim else nn.Identity()
-        self.trained_on: TrainedOn | None = None  # set by train
-        self.origin = trunk.name  # what to call it: the run or file that it was read from
+        self.trained_on: TrainedOn | None = None
+        self.origin = trunk.name
         if isinstance(self.linear, nn.Linear):  # as in the paper's code
             bound = math.sqrt(3 / trunk.num_features)
             nn.init.uniform_(self.linear.weight, -bound, bound)
@@ -121,32 +151,35 @@ class Embedder(nn.Module):
 
     @property
     def width(self) -> int:
-        """Dimensions of an embedding: d, or those of the trunk's features where there is no linear layer."""
+        """Dimensions of the embeddings: `dim`, or the trunk's `num_features` if `dim` is 0."""
         return self.dim or self.trunk.num_features
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Embeddings, (b, d), of bytes (b, h, w, 3)."""
+        """Return the embeddings, (b, dim), of uint8 pixels (b, h, w, 3)."""
         return self.head(self.features(pixels))
 
     def features(self, pixels: Tensor) -> Tensor:
-        """Pooled features of the trunk, (b, num_features), of bytes (b, h, w, 3), which may be on another device."""
+        """Return the trunk's pooled features, (b, num_features), of uint8 pixels (b, h, w, 3) on any device."""
         y: Tensor = self.trunk(self.trunk.scale(pixels.to(self.trunk.mean.device)))
         return y
 
     def head(self, features: Tensor) -> Tensor:
-        """What comes after the trunk."""
+        """Return the embeddings of pooled features: dropout, linear layer, normalization."""
         y: Tensor = self.linear(self.dropout(features))
         return normalize(y.float()) if self.normalize else y
 
     def save(self, path: str | Path) -> Path:
-        """Write the whole of it to a file, or to ``embedder.safetensors`` in a folder; equal embedders give equal bytes."""
+        """Write the embedder to a file, or to `embedder.safetensors` in a folder, and return the path of the file.
+
+        The file holds weights, settings and the record of the training. Equal embedders are written to equal bytes.
+        """
         file = _embedder_file(path)
         with replacing(file) as stream:
             stream.write(self._content())
         return file
 
     def short_sha(self) -> str:
-        """The start of the hash of the file that :meth:`save` writes, by which embeddings know their embedder."""
+        """Return the first 16 hex digits of the SHA-256 of the file that `save` writes. Embeddings record it."""
         return hashlib.sha256(self._content()).hexdigest()[:16]
 
     def _content(self) -> bytes:
@@ -167,11 +200,16 @@ class Embedder(nn.Module):
             meta |= {name: getattr(self.trained_on, name) for name in ("step", "checksum", "class_names")}
             for name in HASHES:
                 tensors[HASHES[name]] = torch.from_numpy(getattr(self.trained_on, name).view(np.int64))
-        return save(tensors, {"liftedstruct": json.dumps(meta)})  # one entry, since the order of several is random
+        return save(tensors, {"liftedstruct": json.dumps(meta)})  # one entry: the order of several is random
 
     @classmethod
     def load(cls, path: str | Path) -> "Embedder":
-        """The embedder of a file, or of the folder of a run, in evaluation mode; no weights of the trunk are needed."""
+        """Load an embedder from its file or a run folder, in evaluation mode. The trunk's pretrained weights are not needed.
+
+        Raises:
+            ValueError: if there is no embedder, the file is damaged, or another version of the format.
+
+        """
         file = _embedder_file(path)
         meta, tensors = _read_embedder(file)
         trunk = make_trunk(meta["trunk"], pretrained=False, **meta["options"])
@@ -180,14 +218,16 @@ class Embedder(nn.Module):
         dim = check_count("dim", meta["dim"], 0)
         shapes = {f"trunk.{name}": tuple(tensor.shape) for name, tensor in trunk.state_dict().items()}
         shapes |= {"linear.weight": (dim, trunk.num_features), "linear.bias": (dim,)} if dim else {}
-        for name, shape in shapes.items():  # before a head of any size is made
+        for name, shape in shapes.items():  # before allocating a head whose size comes from the file
             got = tuple(tensors[name].shape) if name in tensors else "nothing"
             if shape != got:
-                raise ValueError(f"{file} must fit its trunk, {trunk.name}: {name} must be {shape}, got {got}. Save it again.")
+                raise ValueError(f"{file} must match its trunk {trunk.name}: {name} must be {shape}, got {got}. Save it again.")
         embedder = cls(trunk, dim, meta["dropout"], meta["normalize"], meta["crop"])
         embedder.load_state_dict({name: tensors[name] for name in shapes})
         if "step" in meta:
-            hashes = {name: tensors[key].numpy().view(np.uint64).copy() for name, key in HASHES.items()}  # not of the map
+            hashes = {
+                name: tensors[key].numpy().view(np.uint64).copy() for name, key in HASHES.items()
+            }  # no view of the memory-mapped file
             embedder.trained_on = TrainedOn(meta["step"], meta["checksum"], tuple(map(str, meta["class_names"])), **hashes)
         whole = Path(path).resolve()
         embedder.origin = os.path.relpath(whole) if whole.parent.is_relative_to(Path.cwd()) else str(whole)
@@ -199,38 +239,39 @@ def _embedder_file(path: str | Path) -> Path:
 
 
 def _read_embedder(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What the file of an embedder says of it, checked, and its tensors."""
+    """Read the metadata of an embedder file, checked, and its tensors."""
     if not file.is_file():
-        raise ValueError(f"an embedder must be a file, there is none at {file}. Train one, or check the path.")
+        raise ValueError(f"an embedder must be an existing file, got {file}. Train one, or check the path.")
     try:
         with safe_open(file, "pt") as content:
             meta = json.loads((content.metadata() or {}).get("liftedstruct", "{}"))
-            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118, it is no mapping
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118, not a mapping
     except (SafetensorError, OSError, ValueError, MemoryError) as error:
-        raise ValueError(f"{file} must be an embedder, it cannot be read: {error}. Save it again.") from error
+        raise ValueError(f"{file} must be a readable embedder file, got: {error}. Save it again.") from error
     if not isinstance(meta, dict) or meta.get("format") != "liftedstruct embedder":
-        raise ValueError(f"{file} must be an embedder, it holds tensors of something else. Save one with Embedder.save.")
+        raise ValueError(f"{file} must be an embedder file, got other tensors. Save one with Embedder.save.")
     if meta.get("version") != VERSION:
         raise ValueError(
-            f"{file} must be of version {VERSION}, got {meta.get('version')!r}. Train again, or use the release that wrote it."
+            f"{file} must be of format version {VERSION}, got {meta.get('version')!r}. "
+            "Train again, or use the release that wrote it."
         )
     for name, kind in (META | (TRAINING if "step" in meta else {})).items():
         if not isinstance(meta.get(name), kind):
-            raise ValueError(f"{file} must be as Embedder.save wrote it, its {name!r} is {meta.get(name)!r}. Save it again.")
+            raise ValueError(f"{file} must be a file of Embedder.save, got {meta.get(name)!r} for {name!r}. Save it again.")
     for name in HASHES.values() if "step" in meta else ():
         if name not in tensors or tensors[name].ndim != 1 or tensors[name].dtype != torch.int64:
-            raise ValueError(f"{file} must be as Embedder.save wrote it, it lacks hashes in {name!r}. Save it again.")
+            raise ValueError(f"{file} must be a file of Embedder.save, got no hashes in {name!r}. Save it again.")
     return meta, tensors
 
 
 def open_embedder(source: str | Path, weights: str | Path | None = None, pooled: bool = False, seed: int = 0) -> Embedder:
-    """An embedder from whatever there is: the folder of a run, an embedder's file, or the name of a trunk.
+    """Load a trained embedder, or create one from the name of a trunk.
 
     Args:
-        source: a trunk's name makes an embedder of its pooled features.
-        weights: file of weights for a trunk.
-        pooled: leave out the head of a trained embedder, for the pooled features of its trunk.
-        seed: of the random weights of a trunk that has no others.
+        source: run folder, embedder file, or name of a trunk. The embeddings of a trunk are its pooled features.
+        weights: weights file of the trunk. Default: its pretrained weights.
+        pooled: drop the head of a trained embedder: the embeddings are the pooled features of its trunk.
+        seed: seed of the random weights of a trunk without pretrained weights.
 
     """
     name = str(source)
@@ -238,12 +279,12 @@ def open_embedder(source: str | Path, weights: str | Path | None = None, pooled:
     if name in TRUNKS or (not there and (":" in name or not (Path(name).suffix or "/" in name or os.sep in name))):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(check_count("seed", seed, 0))
-            trunk = make_trunk(name, weights)  # and if it is no trunk either, its error lists them
+            trunk = make_trunk(name, weights)  # raises an error that lists the trunks if it is neither
         if trunk.weights == RANDOM:
             trunk.weights = f"{RANDOM}, seed {seed}"
         return Embedder(trunk, dim=0)
     if weights is not None:
-        raise ValueError(f"weights must be for a trunk, {name!r} is an embedder that has its own. Leave them out.")
+        raise ValueError(f"weights must be passed with a trunk, got the embedder {name!r}, which has its own. Leave them out.")
     embedder = Embedder.load(source)
     if not pooled:
         return embedder

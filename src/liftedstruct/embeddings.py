@@ -1,4 +1,4 @@
-"""Embeddings of a dataset: made by an embedder, kept in an .npz file with their protocol, and read from anybody's .npz file."""
+"""Compute embeddings of a prepared dataset, and save and load them as .npz files together with their protocol."""
 
 import json
 import shlex
@@ -24,32 +24,48 @@ from liftedstruct.trunks import folded
 
 __all__ = ["EMBEDDINGS", "OF", "SCORES", "SEEN", "SHA", "Embeddings", "check_current", "embed", "embed_rows", "embeddings_file"]
 
-EMBEDDINGS, SCORES = "embeddings.npz", "scores.json"  # their names in the folder of a run
+EMBEDDINGS, SCORES = "embeddings.npz", "scores.json"  # file names in a run folder
 PARTS = ("test", "validation", "train", "all")
-# Lines of the protocol.
+# Keys of the protocol.
 OF, SEEN, SHA, STEP = "embeddings of", "seen in training", "embedder SHA-256", "step"
 
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """Embeddings of images and what is known about them: enough to evaluate them anywhere, and to say what was evaluated."""
+    """Embeddings of images with their labels and protocol, as returned by `embed` and `Embeddings.load`.
 
-    embeddings: NDArray[np.floating]  # (n, d)
-    labels: Indices  # (n,), indices into class_names
+    `paths`, `rows` and `contents` are empty if they are unknown, for example in an `.npz` file of your own.
+
+    Attributes:
+        embeddings: (n, d).
+        labels: (n,), indices into `class_names`.
+        class_names: names of the classes.
+        paths: n paths of the images in the dataset.
+        rows: (n,), row indices in the prepared dataset.
+        contents: (n,), hashes of the image files.
+        seen: how many of the images and classes were seen in training. None without a record of the training.
+        part: `train`, `validation` or `test` if all images are of that part of the split, otherwise `all`.
+        data: folder of the prepared dataset, or an empty string.
+        protocol: how the embeddings were computed: embedder, trunk, weights, dataset, crop, ...
+
+    """
+
+    embeddings: NDArray[np.floating]
+    labels: Indices
     class_names: tuple[str, ...]
-    paths: tuple[str, ...]  # n, or none if they are not known, as rows and contents
-    rows: Indices  # (n,), of the packed dataset
-    contents: NDArray[np.uint64]  # (n,), hashes of the image files
-    seen: Seen | None  # how much of it was trained on; None if there was no training, or no record of it was kept
-    part: str  # train, validation or test if all rows are of that part, otherwise all
-    data: str  # folder of the packed dataset, if there is one
+    paths: tuple[str, ...]
+    rows: Indices
+    contents: NDArray[np.uint64]
+    seen: Seen | None
+    part: str
+    data: str
     protocol: Mapping[str, Any]
 
     def __len__(self) -> int:
         return len(self.embeddings)
 
     def save(self, path: str | Path) -> Path:
-        """Write an .npz file, arrays only; names and protocol are text."""
+        """Write an `.npz` file without pickled objects, and return its path."""
         arrays: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(Embeddings)}
         arrays |= {name: np.array(arrays[name], dtype=np.str_) for name in ("class_names", "paths", "part", "data")}
         arrays |= {"seen": np.array(self.seen or (), np.int64), "protocol": np.array(json.dumps(dict(self.protocol)))}
@@ -59,25 +75,28 @@ class Embeddings:
 
     @staticmethod
     def load(path: str | Path, labels: str | Path | None = None) -> "Embeddings":
-        """Read embeddings that :meth:`save` wrote, or ``np.savez(file, embeddings=X, labels=y)``.
+        """Load embeddings written by `save`, `liftedstruct embed` or `np.savez(file, embeddings=X, labels=y)`.
 
-        A file may have any of the other arrays; without ``class_names`` the classes are named by their labels. In the folder of
-        a run, it must be of the embedder that is there now.
+        The file may hold any of the other attributes as arrays. Without `class_names`, the labels name the classes.
 
         Args:
-            path: folder of a run, ``.npz`` file, or ``.npy`` file of the embeddings alone.
-            labels: ``.npy`` file, or text file with one label per line, to use instead of labels in the ``.npz`` file.
+            path: run folder, `.npz` file, or `.npy` file with the embeddings alone.
+            labels: `.npy` file, or text file with one label per line. It replaces labels in the `.npz` file.
+
+        Raises:
+            ValueError: if the file is missing, damaged or has no labels, or if it is in a run folder and was computed with
+                another embedder than the run's current one.
 
         """
         file = embeddings_file(path)
         arrays = _read_arrays(file)
-        names = " and ".join(f"'{name}'" for name in arrays) or "none of ours"
+        names = " and ".join(f"'{name}'" for name in arrays) or "no known array"
         if "embeddings" not in arrays:
             raise ValueError(f"{file} must hold an array 'embeddings', got {names}. Save it under that name with np.savez.")
         if labels is None and "labels" not in arrays:
             raise ValueError(
-                f"{file} must come with labels, got {names}. Add the labels as an array 'labels', or name a file of them with "
-                "--labels."
+                f"{file} must come with labels, got {names}. "
+                "Add the labels as an array 'labels', or pass a file of labels with --labels."
             )
         if labels is not None or "class_names" not in arrays:
             arrays["labels"], classes = as_classes(arrays["labels"] if labels is None else _read_labels(Path(labels)))
@@ -86,13 +105,13 @@ class Embeddings:
             found = _from_arrays(arrays)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             remedy = "Write it again with liftedstruct embed or np.savez."
-            raise ValueError(f"{file} must hold embeddings with what belongs to them, got: {error}. {remedy}") from error
+            raise ValueError(f"{file} must hold embeddings and matching arrays, got: {error}. {remedy}") from error
         check_current(file, found.protocol, found.data, found.part)
         return found
 
 
 def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Embeddings:
-    """Embeddings of the arrays of a file, checked; what is absent is left empty."""
+    """Check the arrays of a file and return them as `Embeddings`. Missing arrays are empty."""
     absent = {"paths": np.empty(0, np.str_), "rows": np.empty(0, np.int64), "contents": np.empty(0, np.uint64)}
     absent |= {"seen": np.empty(0), "part": np.array("all"), "data": np.array(""), "protocol": np.array("{}")}
     arrays = absent | arrays
@@ -102,12 +121,12 @@ def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Embeddings:
         if arrays[name].dtype.kind not in kinds or arrays[name].shape not in ((n,), (0,)):
             raise ValueError(f"{name} of shape {arrays[name].shape} and type {arrays[name].dtype} for {n} embeddings")
     if len(y) != n or names.dtype.kind != "U" or (n and not 0 <= y.min() <= y.max() < len(names)):
-        raise ValueError(f"{len(y)} labels of {names.size} class names for {n} embeddings")
+        raise ValueError(f"{len(y)} labels and {names.size} class names for {n} embeddings")
     if part not in PARTS:
-        raise ValueError(f"part {part!r}, which is none of {', '.join(PARTS)}")
+        raise ValueError(f"part {part!r}, expected one of {', '.join(PARTS)}")
     protocol = json.loads(str(arrays["protocol"]))
     if not isinstance(protocol, dict):
-        raise ValueError("a protocol that is no JSON object")
+        raise ValueError("a protocol that is not a JSON object")
     seen = Seen(*map(int, arrays["seen"])) if arrays["seen"].size else None
     class_names, paths = (tuple(arrays[name].tolist()) for name in ("class_names", "paths"))
     rows, contents, data = arrays["rows"], arrays["contents"], str(arrays["data"])
@@ -115,19 +134,21 @@ def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Embeddings:
 
 
 def embeddings_file(path: str | Path) -> Path:
-    """The file that a path names: itself, or ``embeddings.npz`` in the folder of a run."""
+    """Return the embeddings file of a path: the file itself, or `embeddings.npz` in a run folder."""
     path = Path(path)
     if not path.exists():
-        raise ValueError(f"embeddings must be a file or in the folder of a run, there is nothing at {path}. Check the path.")
+        raise ValueError(f"embeddings must be an existing file or run folder, got {path}. Check the path.")
     if not path.is_dir():
         return path
     if not (path / EMBEDDINGS).is_file():
-        raise ValueError(f"{path} must hold {EMBEDDINGS}, there is none. Write it with: liftedstruct embed {path} DATA")
+        raise ValueError(
+            f"{path} must hold {EMBEDDINGS}, got a folder without it. Write it with: liftedstruct embed {path} DATA"
+        )
     return path / EMBEDDINGS
 
 
 def _read_arrays(file: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a file that are known here; a ``.npy`` file has one, the embeddings."""
+    """Read the arrays of a file that are attributes of `Embeddings`. A `.npy` file holds the embeddings alone."""
     if file.suffix not in (".npy", ".npz"):
         raise ValueError(f"embeddings must be in a .npz or .npy file, got {file}. Save them with np.savez.")
     try:
@@ -151,13 +172,13 @@ def _read_labels(file: Path) -> NDArray[Any]:
 
 
 def check_current(file: Path, protocol: Mapping[str, Any], data: str = "", part: str = "test") -> None:
-    """Raise if embeddings or scores in the folder of a run are not of the embedder that is there now.
+    """Raise if embeddings or scores in a run folder are not from the run's current embedder.
 
     Args:
-        file: of the embeddings or scores, wherever it is.
-        protocol: of the embeddings.
-        data: the prepared dataset to embed again.
-        part: of it.
+        file: file of embeddings or scores. Files outside of run folders are not checked.
+        protocol: protocol of the embeddings.
+        data: prepared dataset, for the command in the error message.
+        part: part of the split, for the command in the error message.
 
     """
     if file.name not in (EMBEDDINGS, SCORES) or not file.with_name(EMBEDDER).is_file():
@@ -166,9 +187,9 @@ def check_current(file: Path, protocol: Mapping[str, Any], data: str = "", part:
     if protocol.get(SHA) == embedder.short_sha():
         return
     was, now = protocol.get(STEP, "unknown"), embedder.trained_on.step if embedder.trained_on else "unknown"
-    what = f"of step {was}, the run's is of step {now}" if str(was) != str(now) else "other weights or another head"
+    what = f"step {was}, the run's is from step {now}" if str(was) != str(now) else "other weights or another head"
     command = ["liftedstruct", "embed", str(file.parent), data or "DATA", *(["--part", part] if part != "test" else [])]
-    raise ValueError(f"{file} must be of the run's embedder, it is of another one ({what}). Run: {shlex.join(command)}")
+    raise ValueError(f"{file} must be from the run's current embedder, got another one ({what}). Run: {shlex.join(command)}")
 
 
 def embed(
@@ -179,33 +200,43 @@ def embed(
     crop: int | None = None,
     progress: bool = False,
 ) -> Embeddings:
-    """Embeddings of the center crops of packed images, at the speed of the trunk, with all that a score of them has to say.
+    """Embed center crops of a prepared dataset.
 
-    Test or validation classes of another dataset that the embedder was trained on are refused: a score of them would say that
-    they are unseen. Embed all of that dataset instead, whose scores say how much was seen.
+    The embedder is not modified: a copy runs in evaluation mode, with batch normalization folded into the convolutions. A
+    thread reads the next batch while the current one is embedded.
 
     Args:
-        embedder: trunk and head, on any device.
-        packed: the images.
-        rows: indices of the images, such as ``packed.test``; default: all.
-        batch_size: images at a time. It changes the speed, the memory and the rounding, nothing else.
-        crop: side of the crops; default: the embedder's.
-        progress: show progress, as a bar or as lines of text.
+        embedder: trained embedder, or a pretrained trunk from `open_embedder`, on any device.
+        packed: prepared dataset.
+        rows: indices of the images, such as `packed.test`. Default: all images.
+        batch_size: images per batch. It affects speed, memory and rounding only.
+        crop: side of the crops, in pixels. Default: the embedder's `crop`.
+        progress: show a progress bar, or lines of text if stderr is not a terminal.
+
+    Returns:
+        The embeddings with labels, paths and protocol.
+
+    Raises:
+        ValueError: if the rows are test or validation classes that the embedder was trained on with another dataset or split.
+            Their scores would pass as scores of unseen classes. Embed all images instead: the scores then state how many
+            were seen.
 
     """
     indices = np.arange(len(packed)) if rows is None else np.asarray(rows)
     if not indices.size:
-        raise ValueError(f"rows must be at least one image, got none of {packed.folder}. Prepare it with such a part.")
+        raise ValueError(
+            f"rows must select at least one image, got none of {packed.folder}. Prepare the dataset with this part."
+        )
     crop = embedder.crop if crop is None else crop
     extremes = indices[[indices.argmin(), indices.argmax()]] if indices.ndim == 1 else indices
-    packed.center_crops(extremes, crop)  # rows and crop are checked before any work
+    packed.center_crops(extremes, crop)  # check rows and crop before any work
     paths = tuple(packed.paths[row] for row in indices)
     part, trained_on = _part(packed, indices), embedder.trained_on
     seen = trained_on.seen(packed, indices) if trained_on else None
     if trained_on and seen and seen.classes and part in ("test", "validation") and trained_on.checksum != packed.checksum:
         raise ValueError(
-            f"the {part} classes of {packed.folder} must be unseen, {embedder.origin} was trained on {seen}. "
-            "Prepare the dataset with the split of the run, or pass --part all for scores that say so."
+            f"the {part} classes of {packed.folder} must be unseen, but {embedder.origin} was trained on {seen}. "
+            "Prepare the dataset with the split of the run, or pass --part all for scores that state the overlap."
         )
     return Embeddings(
         embeddings=embed_rows(embedder, packed, indices, batch_size, crop, progress),
@@ -222,10 +253,10 @@ def embed(
 
 
 def _protocol(embedder: Embedder, packed: PackedImages, part: str, crop: int, seen: Seen | None) -> dict[str, Any]:
-    """How embeddings were made, line by line; the first two lines say whose they are."""
+    """Return how the embeddings were computed. The first entries identify the embedder, the images and what training saw."""
     trained_on = embedder.trained_on
     whose = f"{embedder.origin}, step {trained_on.step:,}" if trained_on else f"{embedder.origin}, no training recorded"
-    images = "all images" if part == "all" else f"{part} part"
+    images = f"{part} images"
     protocol: dict[str, Any] = {OF: f"{whose}; {images} of {packed.folder.name} (checksum {packed.checksum[:12]})"}
     if trained_on and seen:
         protocol |= {SEEN: str(seen), STEP: trained_on.step}
@@ -248,9 +279,9 @@ def _protocol(embedder: Embedder, packed: PackedImages, part: str, crop: int, se
 def embed_rows(
     embedder: Embedder, packed: PackedImages, rows: Indices, batch_size: int, crop: int, progress: bool = False
 ) -> NDArray[np.float32]:
-    """The embeddings alone, (n, d).
+    """Return the embeddings of rows as an array, (n, d).
 
-    The embedder is left as it is; a copy works, in evaluation mode, with batch normalization folded into the convolutions
+    The embedder is not modified: a copy runs in evaluation mode, with batch normalization folded into the convolutions
     (equal up to rounding).
     """
     net, X = folded(embedder), np.empty((len(rows), embedder.width), np.float32)
@@ -262,7 +293,7 @@ def embed_rows(
 
 
 def _prefetched_crops(packed: PackedImages, rows: Indices, crop: int, batch_size: int) -> Iterator[tuple[int, Tensor]]:
-    """Where each batch begins and its bytes, (b, crop, crop, 3); a thread reads the next while this one is in use."""
+    """Yield the start and the pixels, (b, crop, crop, 3), of each batch. A thread reads the next batch in the meantime."""
     size = min(batch_size, len(rows))
     buffers = [np.empty((size, crop, crop, 3), np.uint8) for _ in range(2)]
 
@@ -280,6 +311,6 @@ def _prefetched_crops(packed: PackedImages, rows: Indices, crop: int, batch_size
 
 
 def _part(packed: PackedImages, rows: Indices) -> str:
-    """The part of the split that has all of these rows."""
+    """Return the part of the split that all rows belong to, or `all` if they are of several parts."""
     parts = {"train": packed.train, "validation": packed.validation, "test": packed.test}
     return next((name for name, part in parts.items() if np.isin(rows, part).all()), "all")

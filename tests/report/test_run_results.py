@@ -137,7 +137,7 @@ def test_what_is_no_run(packed: PackedImages, tmp_path: Path) -> None:
         read_runs([])
     for path, text in (
         (run, "Write it with: liftedstruct embed"),
-        (tmp_path / "nowhere", "there is nothing at"),
+        (tmp_path / "nowhere", "must be an existing file or run folder"),
         (tmp_path / "text.npz", "must hold arrays"),
     ):
         with pytest.raises(ValueError, match=text) as caught:

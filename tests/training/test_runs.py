@@ -275,7 +275,7 @@ def test_a_kill_between_the_embedder_and_its_state(
     state, embedder = RunFolder(tmp_path / "run").progress(), Embedder.load(tmp_path / "run")
     assert state
     assert (state["step"], embedder.trained_on and embedder.trained_on.step) == (0, 12)
-    assert "step 12; test part of" in embed(embedder, packed, packed.test).protocol["embeddings of"]
+    assert "step 12; test images of" in embed(embedder, packed, packed.test).protocol["embeddings of"]
     assert learned(train(config, progress=False)) == learned(whole)
 
 
@@ -429,7 +429,7 @@ def test_killed_before_its_first_state(packed: PackedImages, tmp_path: Path) -> 
 def test_one_training_at_a_time(packed: PackedImages, tmp_path: Path) -> None:
     run(packed, tmp_path / "run", steps=2)
     (tmp_path / "run" / EMBEDDER).unlink()
-    message = r"run must have one training at a time, it is in use by process \d+\. Wait for it"
+    message = r"run must be used by one training at a time, it is in use by process \d+\. Wait for it"
     with RunFolder(tmp_path / "run").locked(), pytest.raises(ValueError, match=message):
         run(packed, tmp_path / "run", steps=2)
 
