@@ -1,4 +1,4 @@
-"""What the documents say is true: their code runs, their commands exist, their examples do what they promise."""
+"""The documentation is correct: its code runs, its commands and flags exist, and its numbers match the results."""
 
 import contextlib
 import importlib.util
@@ -30,7 +30,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def with_sections(page: str) -> str:
-    """A page with the sections of README that it shares."""
+    """Insert the sections of the README that a page includes."""
 
     def section(found: re.Match[str]) -> str:
         _, _, rest = README.partition(f"<!-- --8<-- [start:{found[1]}] -->\n")
@@ -44,7 +44,7 @@ def with_sections(page: str) -> str:
 PAGES = {page.name: with_sections(page.read_text()) for page in sorted((ROOT / "docs").glob("*.md"))}
 DOCUMENTS = {"README.md": README, **PAGES}
 
-# A block with such a title takes minutes or more. Here its commands keep their flags, but get few images and few steps.
+# Console blocks with this title take minutes or more. The tests keep their flags, but use few images and few steps.
 LONG = "; tested on few images, for few steps"
 TINY = {"CUB_200_2011.tgz": "photos/"}
 FEW = {
@@ -54,7 +54,7 @@ FEW = {
 }
 
 
-# Settings that say where and how a run is made, and not what it learns.
+# Settings that do not affect what a run learns.
 OF_THE_RUN = {
     *("data", "out", "weights", "cache_chunk", "precision", "validation", "validate_every", "checkpoint_minutes", "log_every"),
     *("seed", "device", "threads"),
@@ -73,7 +73,7 @@ def blocks(document: str, *languages: str) -> list[Block]:
 
 
 def run(document: str, folder: Path) -> str:
-    """All that the code and the commands of a document print, run in order, in a folder."""
+    """Run the code and commands of a document in order, in a folder, and return what they print."""
     names: dict[str, object] = {"__name__": "document"}
     printed = io.StringIO()
     with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
@@ -106,7 +106,7 @@ FLAG = r"(?<![\w-])(--[a-z][a-z-]+(?:\.[a-z][a-z0-9-]*)?)"
 
 @pytest.fixture(scope="module")
 def flags() -> set[str]:
-    """All flags that ``--help`` names."""
+    """Return all flags that `--help` lists."""
     printed = io.StringIO()
     for arguments in (["--help"], *([command, "--help"] for command in COMMANDS)):
         with contextlib.redirect_stdout(printed), pytest.raises(SystemExit, match="0"):
@@ -124,7 +124,7 @@ def load(path: Path) -> ModuleType:
 
 
 def load_tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setattr(sys, "path", [*sys.path])  # to which it adds the folder of the benchmarks
+    monkeypatch.setattr(sys, "path", [*sys.path])  # it adds the folder of the benchmarks
     return load(ROOT / "docs" / "tables.py")
 
 
@@ -135,7 +135,7 @@ class Tour(NamedTuple):
 
 @pytest.fixture(scope="module")
 def tour(tmp_path_factory: pytest.TempPathFactory) -> Tour:
-    """README, in whose folder the pages go on."""
+    """Run the README. The pages continue in its folder."""
     folder = tmp_path_factory.mktemp("tour")
     return Tour(folder, run(README, folder))
 
@@ -144,7 +144,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> Tour:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_code_and_commands_run_in_order(name: str, tour: Tour) -> None:
     page = DOCUMENTS[name]
-    assert page.count("\n```") == 2 * len(blocks(page, "python", "console", "text"))  # none is overlooked
+    assert page.count("\n```") == 2 * len(blocks(page, "python", "console", "text"))  # no block is skipped
     printed = run(page, tour.folder) if name not in ("README.md", "index.md") else tour.printed
     for block in blocks(page, "text"):
         assert block.text in printed
@@ -156,7 +156,7 @@ def test_the_tour_is_that_of_the_readme(tour: Tour) -> None:
     assert (tour.folder / "report.html").is_file()
     mine, all_of = (blocks(document, "python", "console") for document in (PAGES["index.md"], README))
     assert len(mine) >= 6
-    assert [block for block in all_of if block in mine] == mine  # the first page has no other blocks
+    assert [block for block in all_of if block in mine] == mine  # the start page has no other blocks
 
 
 def test_commands_of_the_readme_are_the_commands() -> None:
@@ -171,7 +171,7 @@ def test_commands_and_flags_exist(name: str, flags: set[str]) -> None:
 
 
 def flat(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with their options beside them, as the tables have them: ``loss``, ``loss.margin``, ..."""
+    """Flatten settings and their options as in the tables: `loss`, `loss.margin`, ..."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
         options = {"name": value} if not isinstance(value, dict) else value
@@ -180,7 +180,7 @@ def flat(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def table_of(section: str) -> dict[str, Any]:
-    """What the table of a section of the page on the protocol says."""
+    """Return the settings in the table of a section of the protocol page."""
     text = PAGES["protocol.md"].split(f"## {section}\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `([\w.]+)` \| `(.*?)` \| (.+) \|$", text, flags=re.MULTILINE)
     return {setting: yaml.safe_load(value) for setting, value, _ in rows}
@@ -213,7 +213,9 @@ def test_the_page_on_the_protocol_has_the_settings_of_other_losses() -> None:
 
 
 def test_the_page_on_the_protocol_has_what_the_recipe_changes_for_googlenet() -> None:
-    [sentence] = re.findall(r"^`--trunk googlenet` suggests the same values except (.*)$", PAGES["protocol.md"], flags=re.MULTILINE)
+    [sentence] = re.findall(
+        r"^`--trunk googlenet` suggests the same values except (.*)$", PAGES["protocol.md"], flags=re.MULTILINE
+    )
     said = {name: float(value) for name, value in re.findall(r"`(\w+) ([\d.]+)`", sentence)}
     own, other = (make_trunk(name, pretrained=False).suggested for name in ("efficientnet_lite0", "googlenet"))
     assert said == {name: value for name, value in other.items() if own[name] != value}
@@ -299,7 +301,7 @@ def test_own_loop() -> None:
 @pytest.mark.slow
 def test_lightning_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("lightning"):
-        warnings.simplefilter("ignore")  # Lightning's own
+        warnings.simplefilter("ignore")  # from Lightning
         assert load(ROOT / "examples" / "lightning_loop.py").main() > 0.99
         return
     example = load(ROOT / "examples" / "lightning_loop.py")
@@ -307,7 +309,7 @@ def test_lightning_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         example.main()
 
     class Logged(example.LiftedModule):  # type: ignore[misc, name-defined]
-        """With a log of its own, and in the loop below what Lightning calls, in its order."""
+        """The module with its own log. The loop below calls its hooks in the same order as Lightning."""
 
         global_step = 0
 
