@@ -18,25 +18,25 @@ GIGABYTE = 10**9
 
 
 def npy_bytes(shape: tuple[int, ...], descr: str = "|u1", data: bytes = b"") -> bytes:
-    """A .npy file whose header claims a shape, whatever data follow."""
+    """Return a .npy file whose header declares a shape, with any data."""
     stream = io.BytesIO()
     npy.write_array_header_1_0(stream, {"descr": descr, "fortran_order": False, "shape": shape})
     return stream.getvalue() + data
 
 
-def npz_bytes(content: bytes, kind: int = zipfile.ZIP_STORED, claimed: int | None = None) -> bytes:
-    """A .npz file with one member, a.npy, whose directory entry may claim another size."""
+def npz_bytes(content: bytes, kind: int = zipfile.ZIP_STORED, declared: int | None = None) -> bytes:
+    """Return a .npz file with one member, a.npy, whose directory entry may declare another size."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", kind) as archive:
         archive.writestr("a.npy", content)
     whole = bytearray(stream.getvalue())
-    if claimed is not None:
-        whole[(at := whole.index(b"PK\x01\x02") + 24) : at + 4] = struct.pack("<I", claimed)
+    if declared is not None:
+        whole[(at := whole.index(b"PK\x01\x02") + 24) : at + 4] = struct.pack("<I", declared)
     return bytes(whole)
 
 
 def refusal(file: Path) -> str:
-    """Why a file is refused, after no more than a megabyte was allocated."""
+    """Return the error message for a file, after checking that at most a megabyte was allocated."""
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
@@ -47,7 +47,7 @@ def refusal(file: Path) -> str:
     return str(caught.value)
 
 
-def test_arrays_come_back(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     some: dict[str, Any] = {
         "a": np.arange(6.0).reshape(2, 3),
         "b": np.array(["x", "yz"]),
@@ -69,26 +69,26 @@ def test_arrays_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("n", [GIGABYTE, 10**17, 10**30])
-def test_a_header_that_claims_more_than_there_is(tmp_path: Path, n: int) -> None:
+def test_a_header_that_declares_more_than_the_file_holds(tmp_path: Path, n: int) -> None:
     file = tmp_path / "file"
     file.write_bytes(npy_bytes((n,), data=bytes(8)))
-    assert refusal(file) == f"it claims {n:,} bytes, as uint8 of shape ({n},), and has 8"
+    assert refusal(file) == f"it declares {n:,} bytes (uint8, shape ({n},)) but has 8"
     file.write_bytes(npz_bytes(npy_bytes((n, 2), "<f8", bytes(8))))
-    assert refusal(file) == f"'a' claims {16 * n:,} bytes, as float64 of shape ({n}, 2), and has 8"
+    assert refusal(file) == f"'a' declares {16 * n:,} bytes (float64, shape ({n}, 2)) but has 8"
     file.write_bytes(npy_bytes((n,), "<U0"))
-    assert "and has 0" in refusal(file)
+    assert "but has 0" in refusal(file)
     file.write_bytes(npy_bytes((-n,), data=bytes(8)))
-    assert "and has 8" in refusal(file)
+    assert "but has 8" in refusal(file)
 
 
-def test_a_member_that_claims_more_than_it_can_hold(tmp_path: Path) -> None:
+def test_a_member_that_declares_more_than_it_can_hold(tmp_path: Path) -> None:
     file = tmp_path / "a.npz"
     for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        file.write_bytes(npz_bytes(npy_bytes((GIGABYTE,), data=bytes(8)), kind, claimed=GIGABYTE + 128))
-        assert refusal(file) == "'a.npy' claims 1,000,000,128 bytes, more than it can hold"
+        file.write_bytes(npz_bytes(npy_bytes((GIGABYTE,), data=bytes(8)), kind, declared=GIGABYTE + 128))
+        assert refusal(file) == "'a.npy' declares 1,000,000,128 bytes, more than it can hold"
 
 
-def test_what_expands_to_more_than_the_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_expands_to_more_than_the_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez_compressed(tmp_path / "a.npz", a=np.zeros(10**6, np.uint8), b=np.zeros(3))
     np.savez(tmp_path / "b.npz", a=np.zeros(10**6, np.uint8))
     monkeypatch.setattr(arrays, "available_bytes", lambda: 900_000)
@@ -96,7 +96,7 @@ def test_what_expands_to_more_than_the_free_memory(tmp_path: Path, monkeypatch: 
     with pytest.raises(ValueError, match=reason):
         load_arrays(tmp_path / "a.npz")
     assert list(load_arrays(tmp_path / "a.npz", ["b"])) == ["b"]
-    assert len(load_arrays(tmp_path / "b.npz")["a"]) == 10**6  # not compressed: the file itself is as large
+    assert len(load_arrays(tmp_path / "b.npz")["a"]) == 10**6  # not compressed: the file is as large
 
 
 def test_a_header_of_a_gigabyte_of_blanks(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_objects_are_not_unpickled(tmp_path: Path) -> None:
     assert refusal(tmp_path / "a.npz") == "'labels' holds Python objects"
 
 
-def test_memory_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_allocation_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "a.npy", np.ones(3))
 
     def full(*_: object, **__: object) -> None:

@@ -17,7 +17,7 @@ from liftedstruct.runtime import atomic
 from liftedstruct.runtime.atomic import is_temporary, locked, replacing, write_json
 
 
-def test_the_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+def test_the_file_appears_when_it_is_complete(tmp_path: Path) -> None:
     file = tmp_path / "file.bin"
     with replacing(file) as stream:
         stream.write(b"first")
@@ -31,7 +31,7 @@ def test_the_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_an_error_leaves_what_there_was(tmp_path: Path) -> None:
+def test_an_error_leaves_the_old_file(tmp_path: Path) -> None:
     file = tmp_path / "file.bin"
     file.write_bytes(b"old")
     with pytest.raises(TypeError), replacing(file) as stream:
@@ -44,14 +44,14 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
     target, link = tmp_path / "there" / "target.json", tmp_path / "link.json"
     target.parent.mkdir()
     link.symlink_to("there/target.json")
-    for content in ({"a": 1}, {"a": 2}):  # the first makes the target
+    for content in ({"a": 1}, {"a": 2}):  # the first write creates the target
         write_json(link, content)
         assert link.is_symlink()
         assert json.loads(target.read_text()) == content
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_what_is_no_regular_file_is_written_to(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_regular_file_is_written_to(tmp_path: Path) -> None:
     pipe, read = tmp_path / "pipe.npz", list[bytes]()
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
@@ -101,16 +101,16 @@ def test_two_writers_of_one_file_do_not_tear_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_lock_removes_what_killed_writers_left_behind(tmp_path: Path) -> None:
+def test_a_lock_removes_leftovers_of_killed_writers(tmp_path: Path) -> None:
     script = "import os, sys; from liftedstruct.runtime.atomic import replacing\nwith replacing(sys.argv[1]): os._exit(9)"
     assert subprocess.run([sys.executable, "-c", script, str(tmp_path / "file")], check=False).returncode == 9
     (left,) = tmp_path.iterdir()
     assert is_temporary(left.name)
-    others = [left.name.replace(atomic.HOST, "0" * 8), "mine.tmp"]  # of another machine, and of nobody
+    others = [left.name.replace(atomic.HOST, "0" * 8), "mine.tmp"]  # of another host, and not a temporary name
     for name in others:
         (tmp_path / name).touch()
     with replacing(tmp_path / "file") as stream, locked(tmp_path / "lock", "work"):
-        stream.write(b"of a process that runs")
+        stream.write(b"of a running process")
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted(["file", *others])
 
 
@@ -121,7 +121,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
         other = subprocess.run(
             [sys.executable, "-c", script, str(tmp_path / "lock")], capture_output=True, text=True, check=False
         )
-    assert f"must have one training at a time, it is in use by process {os.getpid()}. Wait for it, or end it." in other.stderr
+    assert f"must be used by one training at a time, it is in use by process {os.getpid()}." in other.stderr
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])
@@ -139,7 +139,7 @@ def test_a_file_system_without_locks_or_fsync_gets_a_warning(
             write_json(tmp_path / "file.json", number)
     assert json.loads((tmp_path / "file.json").read_text()) == 1
     warnings = capsys.readouterr().err.splitlines()
-    assert [line.split(" is")[0].split(" are")[0] for line in warnings] == ["warning: locks", "warning: fsync"]
+    assert [line.split(": ")[1].split()[-1] for line in warnings] == ["locks", "fsync"]
 
 
 def test_a_failing_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_a_failing_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_an_open_descriptor_is_appended_to(tmp_path: Path) -> None:
-    """``--out /dev/stdout >> file`` keeps what is in the file, and what is printed after it."""
+    """`--out /dev/stdout >> file` keeps the content of the file and what is printed afterwards."""
     file, link = tmp_path / "file", tmp_path / "link"
     file.write_text("precious\n")
     link.symlink_to("/dev/stdout")
@@ -166,7 +166,7 @@ def test_an_open_descriptor_is_appended_to(tmp_path: Path) -> None:
     assert link.is_symlink()
 
 
-def test_a_file_system_without_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_permissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -176,7 +176,7 @@ def test_a_file_system_without_modes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert json.loads((tmp_path / "file.json").read_text()) == 1
 
 
-def test_the_next_writer_removes_what_a_killed_one_left_behind(tmp_path: Path) -> None:
+def test_the_next_writer_removes_leftovers_of_killed_writers(tmp_path: Path) -> None:
     script = "import os, sys; from liftedstruct.runtime.atomic import replacing\nwith replacing(sys.argv[1]): os._exit(9)"
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "file")], check=False)
     assert len(list(tmp_path.iterdir())) == 1

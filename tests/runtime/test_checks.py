@@ -41,7 +41,7 @@ INFINITE[2, 0] = -torch.inf
         (
             X,
             Y.numpy().astype(float),
-            r"labels must be integers or strings, got float64\. Pass whole numbers of an integer type, or text\.",
+            r"labels must be integers or strings, got float64\. Convert whole numbers to an integer type\.",
         ),
         (X, [0.0, 0.0, 1.0, 1.0, 1.0, 0.0], r"labels must be all integers or all strings, got float"),
         (X, [1, "1", 1, "1", 1, "1"], r"labels must be all integers or all strings, got int and str"),
@@ -54,7 +54,7 @@ INFINITE[2, 0] = -torch.inf
         (X, np.array([0, 0, "a", 1, 1, 0], dtype=object), r"labels must be all integers or all strings, got int and str"),
     ],
 )
-def test_bad_input_is_named(function, embeddings, labels, text: str) -> None:  # type: ignore[no-untyped-def]
+def test_bad_input(function, embeddings, labels, text: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=text) as caught:
         function(embeddings, labels)
     assert "\n" not in str(caught.value)
@@ -68,7 +68,7 @@ def test_bad_margin(function, margin) -> None:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_modules_check_their_settings_when_they_are_made(name: str) -> None:
+def test_modules_check_their_settings_on_creation(name: str) -> None:
     with pytest.raises(ValueError, match="margin must be"):
         LOSSES[name](margin=-1)
 
@@ -80,7 +80,7 @@ def test_bad_budget(function, max_bytes) -> None:  # type: ignore[no-untyped-def
         function(X, Y, max_bytes=max_bytes)
 
 
-def test_pick_guesses_the_name_that_was_meant() -> None:
+def test_pick_suggests_the_closest_name() -> None:
     names = "contrastive, lifted_struct, structured_hinge, triplet"
     with pytest.raises(ValueError, match=rf"loss must be one of {names}, got 'lifted'\. Did you mean 'lifted_struct'\?"):
         pick(LOSSES, "lifted", "loss")
@@ -123,7 +123,7 @@ def test_booleans_are_two_classes(function) -> None:  # type: ignore[no-untyped-
         assert as_classes(labels)[1].tolist() == [False, True]
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_numpy_scalars_are_numbers() -> None:
     whole: tuple[Any, ...] = (np.int8(2), np.uint64(2), np.array(2))
     for count in whole:
         assert type(as_plain(count)) is type(check_count("n", count)) is int

@@ -36,19 +36,19 @@ print(compiled()(double)(4))
 resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 print(compiled()(double)(4))
 files = list(Path(os.environ["NUMBA_CACHE_DIR"]).rglob("*.nb[ic]"))
-print(len(files))  # the index and the code
+print(len(files))  # the index and the machine code
 for file in files:
     whole = file.read_bytes()
     for cut in (0, len(whole) // 2):
         file.write_bytes(whole[:cut])
         print(compiled()(double)(4))
         again = compiled()(double)
-        print(again(4) + sum(again.stats.cache_hits.values()))  # what was damaged has been written again
+        print(again(4) + sum(again.stats.cache_hits.values()))  # the corrupt file has been written again
 """
 
 
 def run(script: Path, *arguments: str, **environment: str) -> str:
-    """What a script prints in a process with this environment."""
+    """Run a script in a process with this environment and return its output."""
     kept = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
     done = subprocess.run(
         [sys.executable, str(script), *arguments],
@@ -62,8 +62,8 @@ def run(script: Path, *arguments: str, **environment: str) -> str:
 
 
 @pytest.mark.slow
-def test_nothing_can_be_written(tmp_path: Path) -> None:
-    """Neither beside the source nor in a home folder, as in a container: files stand where numba would make folders."""
+def test_no_writable_folder(tmp_path: Path) -> None:
+    """Neither the source folder nor the home folder is writable: files exist where numba would create folders."""
     site, script = tmp_path / "site", tmp_path / "script.py"
     source = Path(liftedstruct.__file__).parent
     shutil.copytree(source, site / "liftedstruct", ignore=shutil.ignore_patterns("__pycache__"))
@@ -75,7 +75,7 @@ def test_nothing_can_be_written(tmp_path: Path) -> None:
     assert printed.endswith("{1: 1.0}\n")
 
 
-def test_a_full_or_damaged_cache(tmp_path: Path) -> None:
+def test_a_full_disk_and_a_corrupt_cache(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(DOUBLE)
     assert run(script, NUMBA_CACHE_DIR=str(tmp_path / "cache")).split() == ["8", "8", "2", *(["8", "9"] * 4)]

@@ -11,7 +11,7 @@ GIGABYTE = 2**30
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with 64 GiB of free memory."""
+    """Simulate a machine with 64 GiB of free memory."""
     monkeypatch.setattr(limits, "ROOT", tmp_path)
     write(tmp_path / "proc/meminfo", f"MemTotal: 1 kB\nMemAvailable: {64 * 2**20} kB\n")
     return tmp_path
@@ -69,7 +69,7 @@ def test_memory_of_groups_of_version_1(root: Path) -> None:
     v1(top, 2**63 - 4096, 90 * GIGABYTE, 0)
     v1(top / "docker/abc", 4 * GIGABYTE, 2 * GIGABYTE, GIGABYTE)
     assert limits.available_bytes() == 3 * GIGABYTE
-    write(root / "proc/self/cgroup", "4:memory:/seen/from/outside")  # the container's own group is mounted at the top
+    write(root / "proc/self/cgroup", "4:memory:/seen/from/outside")  # the container's group is mounted at the top
     v1(top, 4 * GIGABYTE, 2 * GIGABYTE, 0)
     assert limits.available_bytes() == 2 * GIGABYTE
 

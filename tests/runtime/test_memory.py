@@ -32,22 +32,22 @@ def is_glibc() -> bool:
 
 
 def page_faults(**variables: str) -> tuple[int, int, int, str]:
-    """By default, inside of the block, after it, and what the block says."""
+    """Return the page faults before, inside and after the block, and what the block yields."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")} | variables
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True, env=environment)
     before, inside, after, *said = done.stdout.split()
     return int(before), int(inside), int(after), " ".join(said)
 
 
-@pytest.mark.skipif(not is_glibc(), reason="there is no glibc here, whose settings are the point")
-def test_pages_are_kept_as_long_as_the_block() -> None:
+@pytest.mark.skipif(not is_glibc(), reason="requires glibc")
+def test_pages_are_kept_inside_the_block() -> None:
     before, inside, after, said = page_faults()
     assert said == "True True"
     assert inside < before / 10
     assert after > before / 2
 
 
-@pytest.mark.skipif(not is_glibc(), reason="there is no glibc here, whose settings are the point")
+@pytest.mark.skipif(not is_glibc(), reason="requires glibc")
 @pytest.mark.parametrize("variables", [{"LIFTEDSTRUCT_KEEP_MEMORY": "0"}, {"MALLOC_TOP_PAD_": "131072"}])
 def test_it_can_be_turned_off(variables: dict[str, str]) -> None:
     before, inside, _, said = page_faults(**variables)
@@ -55,7 +55,7 @@ def test_it_can_be_turned_off(variables: dict[str, str]) -> None:
     assert inside > before / 2
 
 
-def test_elsewhere_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_effect_on_other_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     memory._glibc.cache_clear()
     try:

@@ -10,7 +10,7 @@ from liftedstruct.runtime.progress import Bar, say, stderr_console
 
 
 class Gone:
-    """A stream whose reader has left."""
+    """Stream whose reader is gone."""
 
     encoding, errors = "utf-8", "strict"
 
@@ -39,7 +39,7 @@ def test_progress_never_raises(terminal: bool, error: Exception, monkeypatch: py
     monkeypatch.setenv("TERM", "xterm")
     say("a line")
     with Bar("work", 10, done=2) as bar:
-        bar.last -= 60  # due to be shown
+        bar.last -= 60  # due for another line
         bar.advance(3)
     stderr_console().print("a line")
     assert stream.asked > 1
@@ -53,14 +53,14 @@ def test_progress_without_stderr(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert capsys.readouterr().out == ""
 
 
-def test_a_terminal_that_is_closed(tmp_path: Path) -> None:
+def test_a_closed_terminal(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("""
 import os, signal, sys, time
 from liftedstruct.runtime.progress import Bar
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 with Bar("work", 4) as bar:
-    os.write(1, b"begun\\n")  # rich takes what is printed meanwhile
+    os.write(1, b"begun\\n")  # rich intercepts prints while a bar is shown
     sys.stdin.read()
     for _ in range(4):
         bar.advance()

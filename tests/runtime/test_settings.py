@@ -7,11 +7,11 @@ from liftedstruct.runtime.settings import Choice, Count, Fraction, Positive, Ran
 
 
 def plain(scale: float = 1.0, *, name_of: Literal["a", "b"] = "a", count: Count = 3) -> tuple[Any, ...]:
-    """An entry.
+    """Return the options.
 
     Args:
-        scale: of something, in words
-            that go on below.
+        scale: a description that
+            continues on the next line.
         name_of: which one.
         count: how many.
 
@@ -25,14 +25,14 @@ REGISTRY: dict[str, Any] = {"plain": plain, "other": lambda: "other"}
 def test_options_are_the_parameters_with_defaults() -> None:
     found = {option.name: (option.default, option.help) for option in options_of(plain)}
     assert found == {
-        "scale": (1.0, "of something, in words that go on below."),
+        "scale": (1.0, "a description that continues on the next line."),
         "name_of": ("a", "which one."),
         "count": (3, "how many."),
     }
     assert describe(plain, "nothing") == ""
 
 
-def test_a_choice_is_complete_and_made() -> None:
+def test_a_choice_has_all_options() -> None:
     choice = choose("thing", REGISTRY, {"name": "plain", "count": np.int64(5)})
     assert choice.plain() == {"name": "plain", "scale": 1.0, "name_of": "a", "count": 5}
     assert choice.make() == (1.0, "a", 5)
@@ -51,7 +51,7 @@ def test_a_choice_is_complete_and_made() -> None:
         (3, r"thing must be a name or a mapping"),
         ({"scale": 1.0}, r"thing must be one of other, plain, got None"),
         ({"name": "plain", "scal": 1.0}, r"got 'scal'\. Did you mean 'scale'\?"),
-        ({"name": "other", "scale": 1.0}, r"thing other must be given settings that it has, got 'scale'\. It has none"),
+        ({"name": "other", "scale": 1.0}, r"thing other must be given known settings, got 'scale'\. Its settings are: none"),
         ({"name": "plain", "count": 0}, r"thing\.count must be a whole number >= 1, got 0\. thing\.count: how many\."),
         ({"name": "plain", "name_of": "c"}, r"thing\.name_of must be 'a' or 'b', got 'c'"),
     ],
@@ -75,7 +75,7 @@ def test_bad_choices(value: Any, message: str) -> None:
         (Any, [object], []),
     ],
 )
-def test_values_by_their_declaration(annotation: Any, good: list[Any], bad: list[Any]) -> None:
+def test_values_are_checked_by_their_annotation(annotation: Any, good: list[Any], bad: list[Any]) -> None:
     for value in good:
         check_value("it", value, annotation)
     for value in bad:

@@ -10,7 +10,7 @@ import torch
 from liftedstruct.runtime.threads import limit_threads, parallel_for
 
 T = TypeVar("T")
-MANY = 3  # more than one also where there is one core
+MANY = 3  # more than one even on a single core
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_other_threads_are_not_affected() -> None:
     assert torch.get_num_threads() == MANY
 
 
-def test_much_work_keeps_all_threads() -> None:
+def test_large_workloads_keep_all_threads() -> None:
     with limit_threads(1 << 40) as count:
         assert count == MANY
         assert torch.get_num_threads() == MANY
@@ -49,7 +49,7 @@ def test_threads_of_another_library() -> None:
 
 
 def test_two_threads_that_overlap() -> None:
-    """The second starts while the first is inside, and ends after it."""
+    """The second thread enters while the first is inside, and leaves after it."""
     second_is_in, first_is_out = threading.Event(), threading.Event()
 
     def second() -> int:
@@ -67,11 +67,11 @@ def test_two_threads_that_overlap() -> None:
     assert torch.get_num_threads() == in_a_new_thread(torch.get_num_threads) == MANY
 
 
-def test_a_number_of_its_own_stays() -> None:
+def test_a_thread_keeps_its_own_number() -> None:
     def work() -> int:
-        assert torch.get_num_threads() == MANY  # the first call takes the default
+        assert torch.get_num_threads() == MANY  # the first call adopts the default
         torch.set_num_threads(2)
-        in_a_new_thread(partial(torch.set_num_threads, MANY))  # the default again
+        in_a_new_thread(partial(torch.set_num_threads, MANY))  # restores the default
         with limit_threads(1):
             pass
         return torch.get_num_threads()
@@ -80,7 +80,7 @@ def test_a_number_of_its_own_stays() -> None:
     assert in_a_new_thread(torch.get_num_threads) == MANY
 
 
-def test_parallel_for_uses_one_thread_each_and_leaves_others_alone() -> None:
+def test_parallel_for_uses_one_torch_thread_each_and_does_not_affect_others() -> None:
     seen: list[int] = []
     started = threading.Barrier(MANY + 1)
 

@@ -119,7 +119,7 @@ def test_no_optional_package_is_imported() -> None:
 @pytest.mark.parametrize(("name", "package"), [("timm:resnet18", "timm"), ("transformers:somewhere", "transformers")])
 def test_absent_packages(monkeypatch: pytest.MonkeyPatch, name: str, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    message = rf"{package} must be installed with all that it needs, .*Run: pip install 'liftedstruct\[{package}\]'"
+    message = rf"{package} must be installed with its dependencies, .*Run: pip install 'liftedstruct\[{package}\]'"
     with pytest.raises(ValueError, match=message):
         make_trunk(name)
 

@@ -1,1 +1,1 @@
-"""What every stage stands on: checks of arguments, files, threads, memory, progress, compiled loops, optional packages."""
+"""Shared utilities: argument checks, settings, files, threads, memory, progress, compiled loops, optional packages."""

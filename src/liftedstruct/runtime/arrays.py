@@ -1,6 +1,6 @@
-"""Arrays from .npy and .npz files: no code in them is run, and no memory is allocated for data that they do not hold.
+"""Safe loading of .npy and .npz files: nothing is unpickled, and no memory is allocated for data that the file does not hold.
 
-A header of a hundred bytes can claim an array of terabytes, and NumPy allocates what the header claims before it reads.
+A header of a hundred bytes can declare an array of terabytes, and NumPy allocates the declared size before it reads.
 """
 
 import io
@@ -18,21 +18,21 @@ from liftedstruct.runtime.limits import available_bytes
 
 __all__ = ["UNNAMED", "check_zip", "load_arrays"]
 
-UNNAMED = "arr_0"  # np.savez's name of an array without one
-EXPANSION = 1032  # deflate's largest ratio
-HEADER = 2**16  # bytes; NumPy refuses headers of more than 10,000 characters
+UNNAMED = "arr_0"  # np.savez's name for an array passed without one
+EXPANSION = 1032  # largest compression ratio of deflate
+HEADER = 2**16  # bytes; NumPy rejects headers of more than 10,000 characters
 
 
 def load_arrays(path: str | Path, names: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz file by name, or the one array of an .npy file as ``arr_0``.
+    """Load the arrays of an .npz file by name, or the array of an .npy file as `arr_0`.
 
     Args:
-        path: told apart by content, not by suffix.
-        names: of an .npz file read only these arrays, as far as it has them.
+        path: .npz or .npy file. The format is detected from the content, not from the suffix.
+        names: load only these arrays of an .npz file. Names that it does not have are ignored.
 
     Raises:
         OSError: the file cannot be opened.
-        ValueError: anything else, with the reason on one line, without the name of the file.
+        ValueError: the file cannot be loaded. The message is one line and does not contain the file name.
 
     """
     with Path(path).open("rb") as stream:
@@ -50,33 +50,33 @@ def load_arrays(path: str | Path, names: Collection[str] | None = None) -> dict[
                 return arrays
         except MemoryError as error:
             raise ValueError("its arrays do not fit into memory") from error
-        except Exception as error:  # a broken file raises almost anything
+        except Exception as error:  # a corrupt file can raise almost any exception
             raise ValueError(str(error).partition("\n")[0].rstrip(".") or type(error).__name__) from error
 
 
 def check_zip(archive: ZipFile, names: Collection[str] | None = None) -> None:
-    """Raise ValueError if members (by default all) claim more than they can hold, or expand to more than the free memory."""
+    """Raise ValueError if members (default: all) declare impossible sizes, or would expand to more than the free memory."""
     size = os.fstat(archive.fp.fileno()).st_size if archive.fp else 0
     members = [member for member in archive.infolist() if names is None or member.filename in names]
     for member in members:
         if member.file_size > EXPANSION * min(member.compress_size, size):
-            raise ValueError(f"{member.filename!r} claims {member.file_size:,} bytes, more than it can hold")
+            raise ValueError(f"{member.filename!r} declares {member.file_size:,} bytes, more than it can hold")
     total, free = sum(member.file_size for member in members), available_bytes()
     if total > max(size, free):
         raise ValueError(f"it expands from {size:,} to {total:,} bytes, and {free:,} bytes of memory are free")
 
 
 def _read_array(stream: IO[bytes], size: int, what: str) -> NDArray[Any]:
-    """The array that a stream of this many bytes begins with."""
+    """Read the array at the start of a stream of `size` bytes."""
     stream.seek(0)
     head = io.BytesIO(stream.read(HEADER))
     read_header = npy.read_array_header_1_0 if npy.read_magic(head) == (1, 0) else npy.read_array_header_2_0
     shape, _, dtype = read_header(head)
     if dtype.hasobject:
         raise ValueError(f"{what} holds Python objects")
-    claimed, held = math.prod(shape) * max(dtype.itemsize, 1), size - head.tell()
-    if claimed > held or min(shape, default=0) < 0:
-        raise ValueError(f"{what} claims {claimed:,} bytes, as {dtype} of shape {shape}, and has {held:,}")
+    declared, held = math.prod(shape) * max(dtype.itemsize, 1), size - head.tell()
+    if declared > held or min(shape, default=0) < 0:
+        raise ValueError(f"{what} declares {declared:,} bytes ({dtype}, shape {shape}) but has {held:,}")
     stream.seek(0)
     array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
     return array

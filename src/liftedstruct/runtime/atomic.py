@@ -1,4 +1,4 @@
-"""Files that are either the old one or the new one, whenever the power goes, and the lock of a folder."""
+"""Atomic file writes that survive crashes and power loss, and file locks."""
 
 import contextlib
 import errno
@@ -25,24 +25,24 @@ else:
 
 __all__ = ["BINARY", "is_temporary", "locked", "remove_leftovers", "replacing", "sync", "sync_folder", "write_json"]
 
-BINARY = getattr(os, "O_BINARY", 0)  # without it, Windows writes two bytes for each line feed
-# What a file system answers that does not offer a lock or an fsync. A failing disk says something else.
+BINARY = getattr(os, "O_BINARY", 0)  # without it, Windows translates line feeds to two bytes
+# Errors of a file system that does not support locks or fsync. A failing disk raises other errors.
 UNSUPPORTED = {errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
-NAMESPACE = Path("/proc/self/ns/pid")  # containers may share a host's name and have process numbers of their own
+NAMESPACE = Path("/proc/self/ns/pid")  # containers may share a host name but have their own process IDs
 HOST = f"{zlib.crc32(f'{node()} {NAMESPACE.stat().st_ino if NAMESPACE.exists() else 0}'.encode()):08x}"
 TEMPORARY = re.compile(r"\.liftedstruct-([0-9a-f]{8})-(\d+)-[0-9a-f]{16}\.tmp")
 
 
 @contextlib.contextmanager
 def replacing(file: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
-    """A stream to write a file with. It takes its name when all is on the disk; after an error there is what there was.
+    """Open a stream that replaces a file atomically when the block ends. After an error, the old file is unchanged.
 
-    Links are followed and stay links. What is not a regular file (a device, a pipe), or is named by an open descriptor
-    (``/dev/stdout``), is appended to, all at once.
+    Symbolic links are followed and preserved. Paths that are not regular files (devices, pipes) or that name an open
+    descriptor (`/dev/stdout`) are appended to in one write.
 
     Args:
-        file: the path to write; its folder exists.
-        durable: wait for the disk. Files that are cheap to write again may do without.
+        file: path to write. Its folder must exist.
+        durable: sync to disk before replacing the file. Not needed for files that are cheap to write again.
 
     """
     file = Path(file)
@@ -65,7 +65,7 @@ def replacing(file: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
             if durable:
                 sync(stream.fileno())
         if mode is not None:
-            with contextlib.suppress(OSError):  # some file systems have no modes
+            with contextlib.suppress(OSError):  # some file systems have no permissions
                 temporary.chmod(stat.S_IMODE(mode))
         temporary.replace(file)
     except BaseException:
@@ -77,8 +77,8 @@ def replacing(file: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 
 
 def _is_plain(file: Path) -> bool:
-    """Whether a name and the links that it stands for lead to a file without a detour through open descriptors."""
-    for _ in range(40):  # as many links as Linux follows
+    """Return whether a path leads to a file without passing through `/dev` or `/proc`, directly or by links."""
+    for _ in range(40):  # the number of links that Linux follows
         folder = Path(os.path.realpath(file.parent))
         if folder.is_relative_to("/dev") or folder.is_relative_to("/proc"):
             return False
@@ -89,19 +89,19 @@ def _is_plain(file: Path) -> bool:
 
 
 def write_json(file: str | Path, content: Any) -> None:
-    """A JSON file; escapes keep names with any characters, and lone surrogates."""
+    """Write a JSON file. It is ASCII, with escapes, so that any string can be stored, including lone surrogates."""
     with replacing(file) as stream:
         stream.write(json.dumps(content).encode("ascii"))
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file has a name that :func:`replacing` gives while it writes; one that was killed leaves it behind."""
+    """Return whether a name is one of the temporary names of `replacing`. A killed process leaves such files behind."""
     return TEMPORARY.fullmatch(name) is not None
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of processes of this machine that no longer run, as far as that can be seen."""
-    if sys.platform == "win32":  # there is no way to ask for a process without a library
+    """Remove temporary files left by processes of this host that no longer run."""
+    if sys.platform == "win32":  # the standard library cannot check whether a process runs
         return
     try:
         files = list(folder.iterdir())
@@ -119,22 +119,22 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def sync(fd: int) -> None:
-    """What was written to the disk, as far as the file system offers that."""
+    """Sync an open file to disk. Warn if the file system does not support that."""
     try:
         os.fsync(fd)
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
-        _warn("fsync is not offered by this file system: after a power cut, files may be incomplete")
+        _warn("this file system does not support fsync: files may be incomplete after a power failure")
 
 
 def sync_folder(folder: Path) -> None:
-    """Renames in a folder to the disk."""
+    """Sync the renames in a folder to disk."""
     if sys.platform == "win32":
         return
     try:
         fd = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # a folder that can be written to but not listed
+    except PermissionError:  # the folder is writable but not readable
         return
     try:
         sync(fd)
@@ -144,17 +144,17 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(file: Path, what: str) -> Iterator[None]:
-    """One piece of work of a kind at a time in the file's folder. The lock is the system's and ends with its process."""
+    """Hold an exclusive lock on a file, or raise ValueError. The operating system releases it when the process ends."""
     fd = os.open(file, os.O_RDWR | os.O_CREAT | BINARY, 0o666)
     try:
         try:
             _lock(fd)
             if not (file.exists() and os.path.samestat(os.fstat(fd), file.stat())):
-                raise BlockingIOError  # the file was removed by its owner just now, and perhaps made again by another one
+                raise BlockingIOError  # its owner has just removed it, and another process may have re-created it
         except BlockingIOError as error:
             owner = os.read(fd, 20).decode("ascii", "replace").strip() or "unknown"
             raise ValueError(
-                f"{file.parent} must have one {what} at a time, it is in use by process {owner}. Wait for it, or end it."
+                f"{file.parent} must be used by one {what} at a time, it is in use by process {owner}. Wait for it, or stop it."
             ) from error
         os.ftruncate(fd, 0)
         os.write(fd, f"{os.getpid()}\n".encode("ascii"))
@@ -162,16 +162,16 @@ def locked(file: Path, what: str) -> Iterator[None]:
         try:
             yield
         finally:
-            if sys.platform != "win32":  # where an open file cannot be removed, it stays
+            if sys.platform != "win32":  # Windows cannot remove an open file
                 file.unlink(missing_ok=True)
     finally:
         os.close(fd)
 
 
 def _lock(fd: int) -> None:
-    """Lock an open file, or raise BlockingIOError if another process has; a warning where there are no locks."""
+    """Lock an open file, or raise BlockingIOError if another process holds the lock. Warn if locks are not supported."""
     if sys.platform == "win32":
-        os.lseek(fd, 1 << 20, os.SEEK_SET)  # beyond the content, which others may read
+        os.lseek(fd, 1 << 20, os.SEEK_SET)  # beyond the content, so that others can read it
         try:
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         except OSError as error:
@@ -184,7 +184,7 @@ def _lock(fd: int) -> None:
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
-        _warn("locks are not offered by this file system: do not run the same command twice at once")
+        _warn("this file system does not support locks: do not run the same command twice at once")
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The door: every public function checks its input here, once, and says the rule, the value and the remedy."""
+"""Input validation of the public functions. An error message states the rule, the value and the remedy."""
 
 import difflib
 import math
@@ -37,7 +37,7 @@ INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torc
 
 
 def as_embeddings(embeddings: EmbeddingsLike) -> Tensor:
-    """A tensor of shape (m, d) in float32 or float64, still part of the caller's graph; half types become float32."""
+    """Return embeddings as a float32 or float64 tensor of shape (m, d). Keeps the autograd graph; half types become float32."""
     X = embeddings if isinstance(embeddings, Tensor) else torch.from_numpy(_plain_array(embeddings))
     if X.dtype not in FLOATS:
         raise ValueError(f"embeddings must be of a float type, got {_dtype(X)}. Convert them with .float().")
@@ -47,9 +47,9 @@ def as_embeddings(embeddings: EmbeddingsLike) -> Tensor:
 
 
 def as_labels(labels: LabelsLike, embeddings: Tensor) -> Tensor:
-    """An integer tensor of shape (m,) on the device of the embeddings; equal numbers mean equal labels.
+    """Return labels as an integer tensor of shape (m,) on the device of the embeddings. Equal integers mean equal labels.
 
-    Integers of any size and strings are told apart exactly: a label never passes through a float. Booleans are two classes.
+    Integers of any size and strings are compared exactly: labels are never converted to floats. Booleans are two classes.
     """
     y = labels if isinstance(labels, Tensor) else torch.from_numpy(as_classes(labels)[0])
     _check_integers(y)
@@ -58,29 +58,29 @@ def as_labels(labels: LabelsLike, embeddings: Tensor) -> Tensor:
             f"labels must have shape (m,), one label per row of the embeddings: got {tuple(y.shape)} for "
             f"{len(embeddings)} rows. Pass as many labels as embeddings."
         )
-    return y.to(embeddings.device, torch.int64)  # of uint64 the upper half wraps around, and stays distinct
+    return y.to(embeddings.device, torch.int64)  # large uint64 values wrap around but stay distinct
 
 
 def as_classes(labels: LabelsLike) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
-    """Labels, integers, strings or booleans, as class numbers 0..C-1 (same shape), and the C distinct labels, sorted."""
+    """Return class indices 0..C-1 in the shape of the labels (integers, strings or booleans), and the C sorted labels."""
     if isinstance(labels, Tensor):
         _check_integers(labels)
         labels = labels.cpu().numpy()
-    y = labels if isinstance(labels, np.ndarray) else np.array(labels, dtype=object)  # no list is made to fit one type
+    y = labels if isinstance(labels, np.ndarray) else np.array(labels, dtype=object)  # object: no conversion of mixed lists
     if y.dtype == object and y.size:
         kinds = {_kind(label) for label in y.flat}
         wrong = kinds - {str, int, bool} or (kinds if len(kinds) > 1 else set())
         if wrong:
-            kinds_met = " and ".join(sorted(kind.__name__ for kind in wrong))
-            raise ValueError(f"labels must be all integers or all strings, got {kinds_met}. Convert them to one of the two.")
+            found = " and ".join(sorted(kind.__name__ for kind in wrong))
+            raise ValueError(f"labels must be all integers or all strings, got {found}. Convert them to one of the two.")
     elif y.dtype.kind not in "iuUTb" and y.size:
-        raise ValueError(f"labels must be integers or strings, got {y.dtype}. Pass whole numbers of an integer type, or text.")
+        raise ValueError(f"labels must be integers or strings, got {y.dtype}. Convert whole numbers to an integer type.")
     distinct, classes = np.unique(y, return_inverse=True)
     return classes.reshape(y.shape).astype(np.int64), distinct
 
 
 def check_finite(embeddings: Tensor, total: float) -> None:
-    """Raise if ``total``, the sum of the squared (centred) embeddings, is not finite, and say which row is to blame."""
+    """Raise ValueError if `total`, the sum of the squared (centered) embeddings, is too large or not finite; name the row."""
     if 4 * total <= torch.finfo(embeddings.dtype).max:  # ‖x_i - x_j‖² is at most four times the larger ‖x‖²
         return
     bad = ~embeddings.isfinite().all(dim=1)
@@ -94,12 +94,12 @@ def check_finite(embeddings: Tensor, total: float) -> None:
     value = embeddings[row][~embeddings[row].isfinite()][0].item()
     raise ValueError(
         f"embeddings must be finite, row {row} holds {value} (first of {int(bad.sum())} such rows). "
-        "Lower the learning rate or clip the gradient at the step that made it."
+        "Lower the learning rate, or clip the gradient."
     )
 
 
 def check_margin(margin: float) -> float:
-    """The margin as a float; it must be finite and not negative."""
+    """Return the margin as a float. It must be finite and not negative."""
     number = as_number(margin)
     if not 0 <= number < math.inf:
         raise ValueError(f"margin must be a finite number >= 0, got {margin!r}. The paper uses 1.0.")
@@ -107,15 +107,17 @@ def check_margin(margin: float) -> float:
 
 
 def check_temperature(temperature: float) -> float:
-    """The temperature as a float; it must be finite and positive."""
+    """Return the temperature as a float. It must be finite and positive."""
     number = as_number(temperature)
     if not 0 < number < math.inf:
-        raise ValueError(f"temperature must be a finite number > 0, got {temperature!r}. The paper has none, which is 1.0.")
+        raise ValueError(
+            f"temperature must be a finite number > 0, got {temperature!r}. The paper uses none, which equals 1.0."
+        )
     return number
 
 
 def check_count(name: str, value: int, least: int = 1) -> int:
-    """A whole number of at least ``least``."""
+    """Return the value as an int. It must be a whole number of at least `least`."""
     number = as_plain(value)
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}. Pass {least} or more.")
@@ -123,7 +125,7 @@ def check_count(name: str, value: int, least: int = 1) -> int:
 
 
 def as_number(value: object) -> float:
-    """A number of Python or NumPy as a float; for anything else, also booleans, NaN, which is in no range."""
+    """Return a Python or NumPy number as a float, and NaN for anything else, including booleans. NaN is in no range."""
     number = as_plain(value)
     if isinstance(number, bool) or not isinstance(number, int | float):
         return math.nan
@@ -134,20 +136,20 @@ def as_number(value: object) -> float:
 
 
 def as_plain(value: Any) -> Any:
-    """A NumPy scalar, or a NumPy array without dimensions, as the Python value; anything else as it is."""
+    """Convert a NumPy scalar or zero-dimensional array to a Python value. Return anything else unchanged."""
     return value.item() if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0) else value
 
 
 def check_out(name: str, path: str | Path) -> Path:
-    """A file that can be written: no folder has its name, and the folder that it is to be in exists."""
+    """Return an output path. It must not be a folder, and its parent folder must exist."""
     path = Path(path)
-    if path.is_dir() or not Path(os.path.realpath(path)).parent.is_dir():  # of a link, where it leads
-        raise ValueError(f"{name} must be a file in a folder that exists, got {path}. Name a file, and make its folder first.")
+    if path.is_dir() or not Path(os.path.realpath(path)).parent.is_dir():  # follows links
+        raise ValueError(f"{name} must be a file in a folder that exists, got {path}. Create the folder, and pass a file.")
     return path
 
 
 def pick(registry: Mapping[str, T], name: str, what: str) -> T:
-    """The registry's entry of that name, or an error that lists the names and guesses the one meant."""
+    """Return a registry entry by name. The error for an unknown name lists all names and suggests the closest one."""
     if isinstance(name, str) and name in registry:
         return registry[name]
     close = difflib.get_close_matches(name, registry, n=1, cutoff=0.4) if isinstance(name, str) else []
@@ -161,7 +163,7 @@ def _check_integers(labels: Tensor) -> None:
 
 
 def _plain_array(embeddings: object) -> NDArray[np.generic]:
-    """An array that torch takes without a copy, or a copy that it takes: writable, native, with no negative stride."""
+    """Return an array that torch accepts: writable, native byte order, positive strides. Copies only if needed."""
     array = np.asarray(embeddings)
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise ValueError(f"embeddings must be of a float type, got {array.dtype}. Convert them with .astype(np.float32).")

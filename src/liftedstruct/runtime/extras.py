@@ -1,4 +1,4 @@
-"""Optional packages: imported where they are used, and if absent, named with the pip command that brings them."""
+"""Optional packages, imported on use. If one is missing, the error names the pip command that installs it."""
 
 from importlib import import_module
 from typing import Any
@@ -7,11 +7,11 @@ __all__ = ["require"]
 
 
 def require(module: str, extra: str) -> Any:
-    """The module of an optional package, or a ValueError that says which extra of this package brings it."""
+    """Import a module of an optional package, or raise ValueError naming the extra of liftedstruct that installs it."""
     try:
         return import_module(module)
-    except ModuleNotFoundError as error:  # of this package, or of one that it needs
+    except ModuleNotFoundError as error:  # the package itself, or one of its dependencies
         raise ValueError(
-            f"{module} must be installed with all that it needs, {error.name} is missing. "
+            f"{module} must be installed with its dependencies, {error.name} is missing. "
             f"Run: pip install 'liftedstruct[{extra}]'"
         ) from error

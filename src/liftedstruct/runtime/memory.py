@@ -1,11 +1,12 @@
-"""Memory that stays with the process while a network runs on a CPU, which makes and drops large activations layer by layer.
+"""Reuse of freed memory while a network runs on a CPU, which allocates and frees large activations in every layer.
 
-By default glibc asks the kernel for each of them and gives each one back, and the kernel fills every page with zeros, every
-time. That is most of the time of a convolutional network. With two thresholds raised, the blocks are kept and used again.
+By default, glibc requests each of these blocks from the kernel and returns it afterwards, and the kernel zeroes every page
+each time. This takes most of the time of a convolutional network. With two thresholds raised, glibc keeps and reuses blocks.
 
-The thresholds belong to the whole process, so they are raised only while a call needs it. Afterwards they are what glibc's
-own adjustment grows to, 32 and 64 MiB (it cannot be switched on again), and free memory goes back to the kernel. Nothing is
-changed if ``LIFTEDSTRUCT_KEEP_MEMORY`` is 0, or if the environment sets thresholds itself (``MALLOC_...``, ``GLIBC_TUNABLES``).
+The thresholds apply to the whole process, so they are raised only while a call needs it. Afterwards, they are set to the
+values that glibc's dynamic adjustment grows to, 32 and 64 MiB (it cannot be turned on again), and free memory is returned to
+the kernel. Nothing changes if `LIFTEDSTRUCT_KEEP_MEMORY` is 0, or if the environment sets thresholds (`MALLOC_...`,
+`GLIBC_TUNABLES`).
 """
 
 import contextlib
@@ -19,8 +20,8 @@ from typing import Any
 
 __all__ = ["kept_memory"]
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # numbers of malloc.h
-NEVER = -1  # the largest size there is, once it is unsigned
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # constants of malloc.h
+NEVER = -1  # the largest size, as an unsigned number
 USUAL = {M_MMAP_MAX: 65_536, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
 
@@ -29,7 +30,7 @@ _lock, _users = threading.Lock(), 0
 
 @contextlib.contextmanager
 def kept_memory() -> Iterator[bool]:
-    """Have glibc keep what is freed, until the last of several such blocks ends; False where that is not possible."""
+    """Make glibc keep freed memory until the last nested block ends. Yields False if that is not possible."""
     global _users
     libc = _glibc()
     if libc is None or os.environ.get("LIFTEDSTRUCT_KEEP_MEMORY") == "0" or any(name in os.environ for name in OWN):
@@ -39,7 +40,7 @@ def kept_memory() -> Iterator[bool]:
         _users += 1
         if _users == 1:
             libc.mallopt(M_TRIM_THRESHOLD, NEVER)  # free memory at the end of the heap stays
-            if not libc.mallopt(M_MMAP_THRESHOLD, NEVER):  # large blocks come from the heap too; an older glibc refuses
+            if not libc.mallopt(M_MMAP_THRESHOLD, NEVER):  # large blocks come from the heap too; older glibc versions refuse
                 libc.mallopt(M_MMAP_MAX, 0)
     try:
         yield True
@@ -54,7 +55,7 @@ def kept_memory() -> Iterator[bool]:
 
 @functools.cache
 def _glibc() -> Any:
-    """The C library, if it is glibc."""
+    """Return the C library if it is glibc, otherwise None."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)

@@ -1,4 +1,4 @@
-"""How far a long piece of work is: on a terminal, in a log, or nowhere."""
+"""Progress bars and messages on stderr."""
 
 import contextlib
 import sys
@@ -13,14 +13,14 @@ __all__ = ["Bar", "say", "stderr_console"]
 
 
 class Bar:
-    """A bar with an estimate on a terminal, a line every few seconds elsewhere, nothing if not wanted; all on stderr.
+    """Progress on stderr: a bar with the remaining time on a terminal, otherwise a line every few seconds.
 
     Args:
-        verb: what is being done, such as "prepare".
-        total: how many images, or what else is counted, there are.
-        done: how many of them were done before.
-        wanted: whether to show anything.
-        unit: what is counted.
+        verb: name of the task, such as "prepare".
+        total: number of images (or other units) in total.
+        done: number completed by an earlier run.
+        wanted: show progress; False shows nothing.
+        unit: name of the unit.
     """
 
     def __init__(self, verb: str, total: int, done: int = 0, wanted: bool = True, unit: str = "images") -> None:
@@ -40,7 +40,7 @@ class Bar:
         if self.rich:
             self.rich.start()
         if self.first and self.wanted:
-            say(f"going on after {self.first:,} of {self.total:,} {self.unit}")
+            say(f"resuming after {self.first:,} of {self.total:,} {self.unit}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -50,9 +50,9 @@ class Bar:
             self._show_line()
 
     def advance(self, images: int = 1) -> None:
-        """So many images more are done."""
+        """Count more images as done."""
         self.done += images
-        if self.rich:  # which redraws the bar now and then
+        if self.rich:  # redraws the bar at its own rate
             self.rich.update(self.task, completed=self.done, rate=self._rate())
         elif self.wanted and time.monotonic() - self.last > 5:
             self.last = time.monotonic()
@@ -68,13 +68,13 @@ class Bar:
 
 
 class _Stderr:
-    """stderr as a stream that never raises: work must not end because nobody reads its progress any more."""
+    """Stream to stderr that never raises: a closed terminal or pipe must not stop a long run."""
 
     def __init__(self) -> None:
-        self.stream = sys.stderr  # None where it is closed; rich puts another one in its place while a bar is shown
+        self.stream = sys.stderr  # None if it is closed; rich replaces sys.stderr while a bar is shown
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # ValueError: it was closed
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # ValueError: the stream is closed
             self.stream.write(text)
         return len(text)
 
@@ -87,12 +87,12 @@ class _Stderr:
 
 
 def stderr_console() -> "Console":
-    """A console of rich on stderr that never raises."""
+    """Return a rich console on stderr that never raises."""
     from rich.console import Console
 
-    return Console(file=_Stderr())  # type: ignore[arg-type]  # as much of a stream as rich asks for
+    return Console(file=_Stderr())  # type: ignore[arg-type]  # has the methods that rich uses
 
 
 def say(line: str) -> None:
-    """A line for people, apart from the output. It never raises."""
+    """Print a line to stderr. Never raises."""
     print(line, file=_Stderr(), flush=True)

@@ -1,9 +1,9 @@
-"""Settings that own themselves: what has a type, a default and a line of help in one place, and is checked from there.
+"""Declared settings: type, range, default and help text of a setting in one place.
 
-A setting is a field of a dataclass or a keyword parameter of an entry in a registry (a dict by name of functions or
-classes: losses, samplers, trunks, ...). Its annotation is its type and range, its default the default, and the line
-``name: text`` under ``Args:`` in the docstring its help. Flags, YAML files, ``liftedstruct list`` and the saved
-configuration are all made from that declaration.
+A setting is a field of a dataclass or a keyword parameter of a registry entry (a registry maps names to functions or
+classes: losses, samplers, trunks, ...). The annotation gives the type and range, and the line `name: text` under `Args:` in
+the docstring gives the help text. Command-line flags, YAML files, `liftedstruct list` and saved configurations are all
+derived from this declaration.
 """
 
 import difflib
@@ -42,12 +42,12 @@ WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 @dataclass(frozen=True)
 class Range:
-    """The values that a number may have, both ends included unless said otherwise."""
+    """Range of a number. Both ends are included unless `above` or `below` is set."""
 
     low: float = -math.inf
     high: float = math.inf
-    above: bool = False  # the low end is not included
-    below: bool = False  # the high end is not included
+    above: bool = False  # exclude the low end
+    below: bool = False  # exclude the high end
 
     def __contains__(self, value: float) -> bool:
         low = value > self.low if self.above else value >= self.low
@@ -67,7 +67,7 @@ Fraction = Annotated[float, Range(0, 1, below=True)]
 
 @dataclass(frozen=True)
 class Setting:
-    """One declared setting."""
+    """Declared setting."""
 
     name: str
     annotation: Any
@@ -77,7 +77,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Choice:
-    """An entry of a registry with all its options; a mapping ``{"name": ..., option: value}`` as plain data."""
+    """Registry entry with all its options. As plain data, it is a mapping `{"name": ..., option: value}`."""
 
     name: str
     options: Mapping[str, Any]
@@ -88,7 +88,7 @@ class Choice:
         return self.entry(*args, **self.options, **more)
 
     def plain(self) -> dict[str, Any]:
-        """As a YAML file has it."""
+        """Return the choice as plain data, as in a YAML file."""
         return {"name": self.name, **self.options}
 
     def __str__(self) -> str:
@@ -97,19 +97,19 @@ class Choice:
 
 
 def choose(what: str, registry: Registry, value: Any, base: Choice | None = None) -> Choice:
-    """The entry that a value names, with options checked against its declaration.
+    """Look up the registry entry that a value names, and check its options.
 
     Args:
-        what: the setting, for errors.
+        what: name of the setting, for error messages.
         registry: entries by name.
-        value: a name, a mapping with ``name`` and options, or a :class:`Choice`.
-        base: what holds if the value leaves something out: the name, and the options if the name stays the same.
+        value: a name, a mapping with `name` and options, or a `Choice`.
+        base: fallback for what the value omits: the name, and the options if the name is the same.
 
     """
     value = as_plain(value)
     given = value.plain() if isinstance(value, Choice) else {"name": value} if isinstance(value, str) else value
     if not isinstance(given, Mapping):
-        raise ValueError(f"{what} must be a name or a mapping with a name and options, got {value!r}. Pass one of the two.")
+        raise ValueError(f"{what} must be a name or a mapping with a name and options, got {value!r}. Pass either.")
     name = given.get("name", base.name if base else None)
     entry = pick(registry, name, what)  # type: ignore[arg-type]
     declared = {setting.name: setting for setting in options_of(entry)}
@@ -126,7 +126,7 @@ def choose(what: str, registry: Registry, value: Any, base: Choice | None = None
 
 @cache
 def options_of(entry: Callable[..., Any]) -> tuple[Setting, ...]:
-    """What an entry of a registry declares: its parameters that have defaults, but for those that a run hands to it."""
+    """Return the options of a registry entry: its parameters with defaults, except those that a run passes itself."""
     hints = get_type_hints(entry.__init__ if inspect.isclass(entry) else entry, include_extras=True)
     parameters = inspect.signature(entry).parameters
     handed = HANDED.get(next(iter(parameters), ""), set())
@@ -137,29 +137,29 @@ def options_of(entry: Callable[..., Any]) -> tuple[Setting, ...]:
     )
 
 
-# First parameter of entries whose further parameters a run hands to them: samplers and trunks.
+# Parameters that a run passes itself, by the name of an entry's first parameter: samplers and trunks.
 HANDED = {"labels": {"batch_size", "seed"}, "weights": {"weights", "pretrained"}}
 
 
 def _kind_of(default: Any) -> Any:
-    """The type of an option that declares none, by its default."""
+    """Infer the type of an option without annotation from its default."""
     kind = type(default)
     return int | float if kind is int else kind if kind in WORDS else Any
 
 
 def describe(declared: Any, name: str) -> str:
-    """What a docstring says of a parameter, on one line."""
+    """Return the docstring's description of a parameter, on one line."""
     found = re.search(rf"^\s*{name}: (.*(?:\n(?!\s*(\w+: |\n|Returns|Raises)).*\S.*)*)", declared.__doc__ or "", re.MULTILINE)
     return " ".join(found[1].split()) if found else ""
 
 
 def check_value(name: str, value: Any, annotation: Any, help: str = "") -> Any:
-    """The value in the declared type, made of Python's own types; an error otherwise."""
+    """Return the value converted to its declared type, as a built-in Python type. Raise ValueError if it does not fit."""
     value = as_plain(value)
     kinds = list(_kinds(annotation))
     if value is None and NoneType in kinds:
         return None
-    remedy = f"{name}: {help}" if help else "Pass such a value."
+    remedy = f"{name}: {help}" if help else "Pass a valid value."
     for kind in kinds:
         if kind is Any:
             return value
@@ -181,14 +181,14 @@ def check_value(name: str, value: Any, annotation: Any, help: str = "") -> Any:
 
 
 def unknown(where: str, name: object, known: Mapping[str, Any]) -> ValueError:
-    """The error of a setting that is not there."""
+    """Return the error for an unknown setting."""
     close = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(known) or 'none'}."
-    return ValueError(f"{where} must be given settings that it has, got {name!r}. {hint}")
+    hint = f"Did you mean {close[0]!r}?" if close else f"Its settings are: {', '.join(known) or 'none'}."
+    return ValueError(f"{where} must be given known settings, got {name!r}. {hint}")
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
-    """The parts of a union, or the type itself."""
+    """Yield the members of a union, or the type itself."""
     parts = get_args(annotation)
     if parts and get_origin(annotation) not in (Annotated, Literal):
         for part in parts:
@@ -198,10 +198,10 @@ def _kinds(annotation: Any) -> Iterator[Any]:
 
 
 def _converted(value: Any, kind: type) -> Any:
-    """The value as this kind, or None if it is of another."""
+    """Convert a value to a type, or return None if it is of another type."""
     if isinstance(value, bool):
         return value if kind is bool else None
-    if kind is float and isinstance(value, int | float | str):  # YAML takes 1e-4 for text
+    if kind is float and isinstance(value, int | float | str):  # YAML parses 1e-4 as a string
         try:
             return float(value)
         except (ValueError, OverflowError):

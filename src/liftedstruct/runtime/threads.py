@@ -1,7 +1,7 @@
-"""How many threads work is worth, and work shared among threads, one per core, each with a matrix product of its own.
+"""Thread counts for small workloads, and parallel loops with one single-threaded matrix product per core.
 
-Two threads that multiply a block each, and count it while it is in their cache, are faster than two that work on one product
-and meet after it; and no pool of threads spins while another one works.
+Threads that each multiply a block and process it while it is in cache are faster than threads that share one product and
+synchronize after it. It also keeps the idle threads of one pool from spinning while another pool works.
 """
 
 import threading
@@ -15,13 +15,13 @@ import torch
 __all__ = ["limit_threads", "parallel_for"]
 
 T = TypeVar("T")
-SMALL = 1 << 26  # multiplications: a few milliseconds
+SMALL = 1 << 26  # multiplications, a few milliseconds of work
 
-_setting = threading.Lock()  # held while the default of new threads may be wrong
+_setting = threading.Lock()  # held while the default for new threads may be wrong
 
 
 def parallel_for(work: Callable[[T], object], items: Iterable[T]) -> None:
-    """Do the work on every item, in as many threads as torch uses; inside, torch itself uses one."""
+    """Call `work` on every item, in as many threads as torch uses. Inside, torch uses one thread."""
     items = list(items)
     n_threads = min(_torch_threads(), len(items))
     if n_threads == 1:
@@ -33,21 +33,22 @@ def parallel_for(work: Callable[[T], object], items: Iterable[T]) -> None:
         for _ in pool.map(work, items):
             pass
     finally:
-        pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C, do not begin the rest
+        pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C, do not start the rest
 
 
 @contextmanager
 def limit_threads(
     multiplications: float, get: Callable[[], int] | None = None, set_to: Callable[[int], object] | None = None
 ) -> Iterator[int]:
-    """Inside, one thread does all if it is little: on a busy machine, waiting for a second one takes longer than the work.
+    """Use one thread for small workloads: on a busy machine, waiting for a second thread takes longer than the work.
 
     Args:
-        multiplications: how much work there is, between two points where threads wait for each other or in all.
-        get: the number of threads of a library; by default of torch, for what the calling thread computes.
-        set_to: the function that sets it.
+        multiplications: amount of work in total, or between two synchronization points.
+        get: function that returns a library's number of threads. Default: torch's, for the calling thread.
+        set_to: function that sets it.
 
-    Yields the number of threads.
+    Yields:
+        The number of threads.
     """
     get, set_to = get or _torch_threads, set_to or _set_torch_threads
     before = get()
@@ -62,15 +63,15 @@ def limit_threads(
 
 
 def _torch_threads() -> int:
-    with _setting:  # the first call of a thread takes the default
+    with _setting:  # a thread's first call adopts the default
         return torch.get_num_threads()
 
 
 def _set_torch_threads(count: int) -> None:
-    """Like ``torch.set_num_threads``, for the calling thread alone.
+    """Set torch's number of threads for the calling thread only.
 
-    torch has a number for each thread and a default that a thread takes when it first asks, and sets both. So this thread asks
-    first, and a new thread sets the default back.
+    torch keeps one number per thread and a default, which a thread adopts on its first query, and `torch.set_num_threads`
+    sets both. So this thread queries first, and a new thread restores the default.
     """
     with _setting, ThreadPoolExecutor(1) as new:
         torch.get_num_threads()
