@@ -189,7 +189,7 @@ def test_evaluate(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["evaluate", file, "--clustering", "none", "--ks", "1"]) == 0
     assert "NMI" not in capsys.readouterr().out
     assert main(["evaluate", file, "--clustering", "kmeans", "--n-clusters", "7", "--singles", "miss"]) == 0
-    assert "7 of k-means" in capsys.readouterr().out
+    assert "7 by k-means" in capsys.readouterr().out
 
 
 def test_evaluate_replaces_no_file_of_something_else(
@@ -220,7 +220,7 @@ def test_evaluate_compares(workplace: Path, tmp_path: Path, capsys: pytest.Captu
     assert main([*command, "--compare", str(workplace / "worse.npz"), "--out", str(tmp_path / "scores.json")]) == 0
     printed = capsys.readouterr().out
     assert "embeddings is better" in printed
-    assert "paired over 20 classes of 120 images\n" in printed
+    assert "paired by class: 20 classes, 120 images\n" in printed
     assert main([*command, "--compare", str(tmp_path / "scores.json")]) == 0
     assert "no significant difference" in capsys.readouterr().out
 
@@ -237,7 +237,7 @@ def test_evaluate_goes_wrong_in_one_line(workplace: Path, tmp_path: Path, capsys
         ([file, "--out", str(tmp_path)], "--out must be a file in a folder that exists"),
         ([file, "--compare", str(tmp_path / "none.npz")], "--compare must be a file or a run, there is none at"),
         ([file, "--compare", str(workplace / "others.npz")], "must be of the same images in the same order, "),
-        ([file, "--compare", str(workplace / "nameless.npz")], "must say which images they are of, "),
+        ([file, "--compare", str(workplace / "nameless.npz")], "must identify their images, got "),
         ([str(tmp_path / "scores.json")], "must be an existing file or run folder, got "),
         ([str(tmp_path / "objects.npz")], "must hold arrays of numbers or text, got: 'labels' holds Python objects."),
         ([str(tmp_path / "none.npz")], "must be an existing file or run folder, got "),
@@ -332,7 +332,7 @@ def test_a_run_keeps_its_embeddings_and_scores(workplace: Path, tmp_path: Path, 
     assert main(["evaluate", str(run), "--compare", str(workplace / "pool5.npz")]) == 0
     printed = capsys.readouterr().out
     assert f"{Scores.load(run / 'scores.json')}\n" in printed
-    assert "paired over 10 classes of 40 images" in printed
+    assert "paired by class: 10 classes, 40 images" in printed
     again = ["evaluate", str(workplace / "pool5.npz"), "--compare", str(run), "--clustering", "none"]
     assert main([*again, "--out", str(tmp_path / "again.json")]) == 0
     assert main(["train", prepared, "--out", str(run), *TINY]) == 0  # the same command finds its run,

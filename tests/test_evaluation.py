@@ -40,7 +40,7 @@ Integers = NDArray[np.int64]
 
 
 def classes_of_images(rng: np.random.Generator, classes: int, spread: float = 0.4) -> tuple[Floats, Integers]:
-    """Gaussian classes of 3 to 11 images, some narrow, some wide."""
+    """Return Gaussian classes of 3 to 11 images with different spread."""
     y = np.repeat(np.arange(classes), rng.integers(3, 12, size=classes))
     middles, widths = rng.normal(size=(classes, 8)), spread * np.exp(0.6 * rng.normal(size=classes))
     return middles[y] + widths[y, None] * rng.normal(size=(len(y), 8)), y
@@ -66,7 +66,7 @@ def random_table(seed: int, n: int = 60, classes: int = 7, clusters: int = 9) ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_weighted_nmi_is_that_of_repeated_images(seed: int) -> None:
+def test_weighted_nmi_equals_nmi_of_repeated_images(seed: int) -> None:
     y, clusters = random_table(seed)
     W = np.random.default_rng(seed).integers(4, size=(20, 7)).astype(np.float64)
     W[0] = 1
@@ -76,7 +76,7 @@ def test_weighted_nmi_is_that_of_repeated_images(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_weighted_f1_is_that_of_a_loop_over_weighted_pairs(seed: int) -> None:
+def test_weighted_f1_equals_a_loop_over_weighted_pairs(seed: int) -> None:
     y, clusters = random_table(seed)
     W = np.random.default_rng(seed).integers(4, size=(5, 7)).astype(np.float64)
     W[0] = 1
@@ -106,25 +106,25 @@ def test_draws_of_one_class_in_one_cluster_and_of_no_pairs() -> None:
     assert weighted_f1(table, one).tolist() == [1.0, 0.0, 1.0]
 
 
-def test_bootstrap_draws_classes_and_the_same_ones_for_the_same_seed() -> None:
+def test_bootstrap_draws_classes_deterministically() -> None:
     W = bootstrap(lambda W: W, 5, samples=4000, seed=1)
     assert W.shape == (4000, 5)
     assert (W.sum(axis=1) == 5).all()
     np.testing.assert_allclose(W.mean(axis=0), 1, atol=0.05)
-    np.testing.assert_allclose(W.var(axis=0), 0.8, atol=0.08)  # of the multinomial distribution, 1 - 1/C
+    np.testing.assert_allclose(W.var(axis=0), 0.8, atol=0.08)  # variance of the multinomial distribution, 1 - 1/C
     np.testing.assert_array_equal(W[:7], bootstrap(lambda W: 1 * W, 5, samples=4000, seed=1)[:7])
     assert (bootstrap(lambda W: W, 5, samples=4000, seed=2) != W).any()
-    many = bootstrap(lambda W: W.sum(axis=1), 3_000_000, samples=2, seed=0)  # more than a chunk each
+    many = bootstrap(lambda W: W.sum(axis=1), 3_000_000, samples=2, seed=0)  # each larger than a chunk
     assert many.tolist() == [3e6, 3e6]
 
 
-def test_interval_is_shifted_by_the_bias_and_stays_possible() -> None:
-    draws = np.linspace(0.30, 0.50, 1001)  # 0.40 on average
-    many = 10**9  # Student's t is the normal distribution
+def test_interval_is_bias_corrected_and_clipped() -> None:
+    draws = np.linspace(0.30, 0.50, 1001)  # mean 0.40
+    many = 10**9  # Student's t equals the normal distribution
     assert interval(0.45, draws, many) == pytest.approx((0.355, 0.545))
     assert interval(0.95, draws, many) == pytest.approx((0.855, 1.0))
     assert interval(0.05, draws - 0.35, many, least=-1.0) == pytest.approx((-0.045, 0.145))
-    half = 0.095 * np.sqrt(11 / 10) * 2.228139 / 1.959964  # t and normal quantile from a table
+    half = 0.095 * np.sqrt(11 / 10) * 2.228139 / 1.959964  # t and normal quantiles from a table
     assert interval(0.45, draws, 11) == pytest.approx((0.45 - half, 0.45 + half), rel=1e-6)
     assert interval(0.45, draws, 1) == (0.0, 1.0)
     assert interval(0.45, np.full(10, 0.5), 5) == (0.45, 0.45)
@@ -141,15 +141,15 @@ def test_recall_interval_equals_a_plain_bootstrap() -> None:
 def test_sign_flips_by_hand() -> None:
     shares = np.array([[1.0, 1.0, 0.0], [1.0, -1.0, 0.0], [1.0, 2.0, 0.0]])
     p = sign_flip_p(shares, flips=20_000, seed=0)
-    # Of the eight flips, two give +-3; the second column's 2 is reached by +-2 (2 of them) and +-4 (2); the third always is.
+    # Of the eight flips, two give +-3; the second column's 2 is reached by +-2 (4 flips) and +-4 (2); the third column always.
     np.testing.assert_allclose(p, [2 / 8, 6 / 8, 1.0], atol=0.02)
     everyone = sign_flip_p(np.ones((40, 1)), flips=1000, seed=0)
-    assert everyone[0] == 1 / 1001  # the data is one of the flips: p is never 0
+    assert everyone[0] == 1 / 1001  # the data counts as one flip: p is never 0
 
 
 @pytest.mark.slow
-def test_intervals_cover_and_equal_embeddings_are_told_equal() -> None:
-    """A small form of the simulation that the docstring of resampling.py reports."""
+def test_coverage_of_intervals_and_false_positives() -> None:
+    """Small version of the simulation in the docstring of resampling.py."""
     rng = np.random.default_rng(3)
     first, p = [], []
     for _ in range(40):
@@ -162,7 +162,7 @@ def test_intervals_cover_and_equal_embeddings_are_told_equal() -> None:
     values, low, high = np.moveaxis(np.array(first), 2, 0)  # (40, 3) each
     truth = values.mean(axis=0)
     assert (((low <= truth) & (truth <= high)).mean(axis=0) >= 0.8).all()
-    assert ((high - low).mean(axis=0) < 8 * values.std(axis=0)).all()  # not by being wide
+    assert ((high - low).mean(axis=0) < 8 * values.std(axis=0)).all()  # without being too wide
     assert ((np.array(p) <= 0.05).mean(axis=0) <= 0.15).all()
     assert ((np.array(p) <= 0.5).mean(axis=0) >= 0.2).all()
 
@@ -170,7 +170,7 @@ def test_intervals_cover_and_equal_embeddings_are_told_equal() -> None:
 # Scores
 
 
-def test_values_are_those_of_the_functions(data: tuple[Floats, Integers], scores: Scores) -> None:
+def test_values_equal_the_metric_functions(data: tuple[Floats, Integers], scores: Scores) -> None:
     X, y = data
     assert {k: estimate.value for k, estimate in scores.recall.items()} == recall_at_k(X, y, (1, 2, 4, 8))
     assert set(scores.clusters) == set(scores.nmi) == set(scores.f1) == {"affinity", "kmeans"}
@@ -194,13 +194,13 @@ def test_table(scores: Scores) -> None:
     rows = {line[:18].strip(): line[20:] for line in lines[9:]}
     assert rows["trunk"] == "none"
     assert (rows["images"], rows["classes"], rows["distance"]) == (str(len(scores.classes)), "25", "Euclidean")
-    assert rows["clusters, kmeans"] == "25 of k-means"
-    assert "of affinity propagation on all pairs" in rows["clusters, affinity"]
-    assert rows["intervals"] == "95 %, 1,000 bootstrap draws of the classes"
+    assert rows["clusters, kmeans"] == "25 by k-means"
+    assert "by affinity propagation on all pairs" in rows["clusters, affinity"]
+    assert rows["intervals"] == "95 %, class bootstrap, 1,000 draws"
     assert rows["evaluation seed"] == "0"
 
 
-def test_labels_of_any_kind_and_order_of_classes(data: tuple[Floats, Integers]) -> None:
+def test_labels_of_any_type_and_order(data: tuple[Floats, Integers]) -> None:
     X, y = data
     expected = evaluate(X, y, clustering=None)
     for labels in (2**62 + 7 * (100 - y), [f"class {label * 7 % 25}" for label in y], torch.from_numpy(y)):
@@ -209,25 +209,25 @@ def test_labels_of_any_kind_and_order_of_classes(data: tuple[Floats, Integers]) 
         np.testing.assert_array_equal(same.classes, expected.classes)
 
 
-def test_images_that_are_alone() -> None:
+def test_single_image_classes() -> None:
     X, y = np.array([[0.0], [1.0], [5.0], [6.0], [9.0]]), ["a", "a", "b", "b", "c"]
     left_out, missed = (evaluate(X, y, ks=(1,), clustering=None, singles=singles) for singles in ("leave-out", "miss"))
     assert (left_out.recall[1].value, missed.recall[1].value) == (1.0, 0.8)
     assert (left_out.recall[1].low, left_out.recall[1].high) == (1.0, 1.0)
     assert missed.recall[1].low < 0.8 < missed.recall[1].high
-    assert left_out.protocol["alone in their class"] == "1, left out of Recall@K"
-    assert missed.protocol["alone in their class"] == "1, counted as misses of Recall@K"
-    with pytest.raises(ValueError, match=r"scores must treat single images alike, got singles='leave-out' and 'miss'"):
+    assert left_out.protocol["single-image classes"] == "1, excluded from Recall@K"
+    assert missed.protocol["single-image classes"] == "1, counted as misses in Recall@K"
+    with pytest.raises(ValueError, match=r"scores must have the same setting of singles, got 'leave-out' and 'miss'"):
         compare(left_out, missed)
 
 
 def test_fewer_clusters_than_classes(data: tuple[Floats, Integers]) -> None:
     scores = evaluate(*data, clustering="kmeans", n_clusters=4)
     assert len(np.unique(scores.clusters["kmeans"])) == 4
-    assert scores.protocol["clusters, kmeans"] == "4 of k-means"
+    assert scores.protocol["clusters, kmeans"] == "4 by k-means"
 
 
-def test_progress_is_said_apart(data: tuple[Floats, Integers], capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_goes_to_stderr(data: tuple[Floats, Integers], capsys: pytest.CaptureFixture[str]) -> None:
     evaluate(*data, clustering="kmeans")
     assert capsys.readouterr() == ("", "")
     evaluate(*data, clustering="kmeans", progress=True)
@@ -237,7 +237,7 @@ def test_progress_is_said_apart(data: tuple[Floats, Integers], capsys: pytest.Ca
     assert "kmeans, 25 clusters" in captured.err
 
 
-def test_saved_and_loaded(scores: Scores, tmp_path: Path) -> None:
+def test_save_and_load(scores: Scores, tmp_path: Path) -> None:
     file = tmp_path / "scores.json"
     scores.save(file)
     loaded = Scores.load(file)
@@ -254,8 +254,8 @@ def test_saved_and_loaded(scores: Scores, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": "another"}, "must be a file of scores, got something else or a damaged one"),
-        ({"version": 1}, r"must be of version 2, got 1\. Evaluate again\."),
+        ({"format": "another"}, "must be a file of scores, got another or a damaged file"),
+        ({"version": 1}, r"must be of format version 2, got 1\. Evaluate again\."),
         ({"ranks": [1, 2]}, "must be a file of scores"),
         ({"ranks": 3}, "must be a file of scores"),
         ({"ranks": [0.5]}, "must be a file of scores"),
@@ -276,12 +276,10 @@ def test_wrong_files(scores: Scores, tmp_path: Path, change: dict[str, Any], tex
 
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b"{", b"\xff\xfe", b"{}"])
-def test_files_of_something_else(tmp_path: Path, content: bytes) -> None:
+def test_files_of_another_kind(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "scores.json"
     file.write_bytes(content)
-    with pytest.raises(
-        ValueError, match=r"scores\.json must be a file of scores, got something else or a damaged one\. Make it"
-    ):
+    with pytest.raises(ValueError, match=r"scores\.json must be a file of scores, got another or a damaged file\. Write it"):
         Scores.load(file)
 
 
@@ -289,7 +287,7 @@ NAN = np.zeros((4, 2))
 NAN[2, 1] = np.nan
 
 
-def test_lines_of_the_protocol_that_are_measured_replace_those_that_are_given() -> None:
+def test_own_protocol_lines_take_precedence() -> None:
     scores = evaluate(np.eye(4), [0, 0, 1, 1], clustering=None, protocol={"images": "5", "distance": "cosine"})
     assert (scores.protocol["images"], scores.protocol["distance"]) == ("4", "Euclidean")
 
@@ -303,8 +301,13 @@ def test_lines_of_the_protocol_that_are_measured_replace_those_that_are_given() 
             {},
             r"labels must have shape \(m,\), one label per row of the embeddings: got \(3,\) for 4 rows",
         ),
-        (np.eye(4), [0, 0, 0, 0], {}, r"labels must be of two classes or more, got one: there is nothing to tell apart"),
-        (np.eye(4), [0, 1, 2, 3], {}, r"labels must have two images of some class, got 4 images of 4 classes\. Add images\."),
+        (np.eye(4), [0, 0, 0, 0], {}, r"labels must have at least two classes, got one\."),
+        (
+            np.eye(4),
+            [0, 1, 2, 3],
+            {},
+            r"labels must have a class with at least two images, got 4 images of 4 classes\. Add images\.",
+        ),
         (np.eye(4), np.zeros(4), {}, r"labels must be integers or strings, got float64"),
         (np.zeros((0, 2)), [], {}, r"embeddings must have shape \(m, d\) with m, d >= 1, got \(0, 2\)"),
         (NAN, [0, 0, 1, 1], {}, r"embeddings must be finite, row 2 holds nan"),
@@ -338,7 +341,7 @@ def test_bad_input(X: Floats, y: list[int], settings: dict[str, Any], text: str)
 # Comparison
 
 
-def test_the_better_embedding_is_told(data: tuple[Floats, Integers], scores: Scores) -> None:
+def test_the_better_embedding_is_found(data: tuple[Floats, Integers], scores: Scores) -> None:
     X, y = data
     worse = evaluate(X + 1.5 * np.random.default_rng(1).normal(size=X.shape), y, clustering="both")
     comparison = compare(scores, worse, names=("sharp", "noisy"))
@@ -356,11 +359,11 @@ def test_the_better_embedding_is_told(data: tuple[Floats, Integers], scores: Sco
     lines = str(comparison).splitlines()
     assert lines[0].split() == ["sharp", "noisy", "difference", "95", "%", "interval", "p"]
     assert all(line.endswith("sharp is better") for line in lines[1:9])
-    assert lines[-1] == f"paired over 25 classes of {len(y)} images"
+    assert lines[-1] == f"paired by class: 25 classes, {len(y)} images"
 
 
 def test_p_of_recall_by_hand() -> None:
-    """Two classes of two: one favours a, the other is even, so both flips reach the difference."""
+    """Two classes of two images: one favors a, the other neither, so all flips reach the difference."""
     y = [0, 0, 1, 1]
     a = evaluate(np.array([[0.0], [1.0], [5.0], [6.0]]), y, ks=(1,), clustering=None)
     b = evaluate(np.array([[0.0], [5.4], [5.0], [5.1]]), y, ks=(1,), clustering=None)
@@ -369,14 +372,14 @@ def test_p_of_recall_by_hand() -> None:
     assert "no significant difference" in str(compare(a, b))
 
 
-def test_what_cannot_be_compared(data: tuple[Floats, Integers], scores: Scores) -> None:
+def test_scores_that_cannot_be_compared(data: tuple[Floats, Integers], scores: Scores) -> None:
     X, y = data
     shorter = evaluate(X[:-1], y[:-1], clustering=None)
     with pytest.raises(ValueError, match=rf"same images in the same order, got {len(y)} and {len(y) - 1} images whose classes"):
         compare(scores, shorter)
     with pytest.raises(ValueError, match="same images in the same order"):
         compare(scores, evaluate(X, np.roll(y, 1), clustering=None))
-    with pytest.raises(ValueError, match=r"scores must have a measure in common, got \['Recall@3'\] and \['Recall@5'\]"):
+    with pytest.raises(ValueError, match=r"scores must have a metric in common, got \['Recall@3'\] and \['Recall@5'\]"):
         compare(*(evaluate(X, y, ks=(k,), clustering=None) for k in (3, 5)))
     assert set(compare(scores, evaluate(X, y, ks=(2, 3), clustering="kmeans")).differences) == {
         *("Recall@2", "NMI, kmeans", "F1, kmeans")
@@ -387,7 +390,7 @@ def test_what_cannot_be_compared(data: tuple[Floats, Integers], scores: Scores) 
 
 
 def test_scores_of_a_file(tmp_path: Path) -> None:
-    """They are those of its arrays, with its protocol; where they are kept is the caller's choice."""
+    """evaluate_file equals evaluate on the arrays, adds the protocol of the file, and saves nothing."""
     X, labels = np.random.default_rng(0).normal(size=(12, 3)), np.array(["c", "a", "b"] * 4)
     file = tmp_path / "plain.npz"
     np.savez(file, embeddings=X, labels=labels, protocol=json.dumps({"trunk": "small", "size": 64}))
@@ -406,12 +409,12 @@ def test_scores_of_a_file(tmp_path: Path) -> None:
         assert not are_scores_of(again, Embeddings.load(file))
 
 
-def test_recall_at_further_k_comes_out_of_the_ranks(data: tuple[Floats, Integers]) -> None:
+def test_recall_at_further_k_from_the_ranks(data: tuple[Floats, Integers]) -> None:
     few, many = (evaluate(*data, ks=ks, clustering=None, seed=5) for ks in ((1, 3), (1, 2, 3, 8)))
     assert with_recall_at(few, (2, 8)).recall == many.recall
 
 
-def test_reading_the_test_classes_is_noted_beside_the_data(tmp_path: Path) -> None:
+def test_evaluations_on_test_classes_are_logged(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(40) // 4
     arrays: dict[str, Any] = {"embeddings": rng.normal(size=(10, 3))[labels] + 0.1 * rng.normal(size=(40, 3)), "labels": labels}
@@ -429,7 +432,7 @@ def test_reading_the_test_classes_is_noted_beside_the_data(tmp_path: Path) -> No
     assert len(lines) == 2
     assert lines[1]["scores"]["Recall@1"] == scores.recall[1].value
     assert lines[1]["protocol"]["images"] == "40"
-    log.write_bytes(log.read_bytes()[:-20])  # a kill cut the last line off
+    log.write_bytes(log.read_bytes()[:-20])  # the last line is truncated, as by a kill
     again = evaluate_file(tmp_path / "test.npz", clustering=None)
     assert again.protocol["evaluations on the test classes"] == "3 so far, including this one"
     assert json.loads(log.read_text().splitlines()[2])["scores"] == lines[1]["scores"]
@@ -448,7 +451,7 @@ def prepared(folder: Path) -> PackedImages:
     return prepare(images, folder / "prepared", size=8, progress=False)
 
 
-def test_a_file_of_others_does_not_choose_where_readings_are_written(tmp_path: Path) -> None:
+def test_a_foreign_file_does_not_choose_where_the_log_is_written(tmp_path: Path) -> None:
     data, anywhere = prepared(tmp_path), tmp_path / "anywhere"
     anywhere.mkdir()
     arrays: dict[str, Any] = {"embeddings": np.eye(4), "labels": [0, 0, 1, 1], "part": "test"}
@@ -469,13 +472,13 @@ def test_scores_of_other_images_are_not_compared() -> None:
     for ids in (paths[::-1], [f"other/{path}" for path in paths], None):
         with pytest.raises(ValueError, match=r"same images in the same order, got 40 and 40 images whose ids differ"):
             compare(a, evaluate(rng.normal(size=(40, 3)), labels, ids=ids, clustering=None))
-    with pytest.raises(ValueError, match=r"ids must have shape \(n,\), one for each of the 40 images, got \(3,\)"):
+    with pytest.raises(ValueError, match=r"ids must have shape \(n,\), got \(3,\) for 40 images"):
         evaluate(rng.normal(size=(40, 3)), labels, ids=paths[:3])
     numbers = evaluate(rng.normal(size=(40, 3)), labels, ids=np.arange(40, dtype=np.uint64), clustering=None)
     assert numbers.images == evaluate(rng.normal(size=(40, 3)), labels, ids=list(range(40)), clustering=None).images
 
 
-def test_files_are_compared_by_what_both_have(tmp_path: Path) -> None:
+def test_files_are_compared_by_common_ids(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X, labels, paths = rng.normal(size=(8, 3)), np.arange(8) // 2, np.array([f"{i}.jpg" for i in range(8)])
     contents = np.arange(8, dtype=np.uint64)
@@ -497,7 +500,7 @@ def test_files_are_compared_by_what_both_have(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match="must be of the same images"):
                 check_comparable(tmp_path / f"{one}.npz", tmp_path / f"{two}.npz")
     assert scores["nameless"].images == {}
-    with pytest.raises(ValueError, match="must say which images they are of"):
+    with pytest.raises(ValueError, match="must identify their images"):
         check_comparable(tmp_path / "run.npz", tmp_path / "nameless.npz")
     scores["run"].save(tmp_path / "run.json")
     check_comparable(tmp_path / "own.npz", tmp_path / "run.json")

@@ -1,7 +1,7 @@
-"""How good an embedding is, with error bars, and which of two is better.
+"""Evaluation of embeddings: scores with confidence intervals, and significance tests of differences.
 
-A score of :func:`evaluate` has a 95 % interval by bootstrap over the classes and its protocol beside it; :func:`compare` tests
-two of them for the same images. :func:`evaluate_file` does so for saved embeddings, and notes that the test classes were read.
+`evaluate` computes scores with 95 % confidence intervals (class bootstrap) and their protocol. `compare` tests the difference
+between two evaluations of the same images. `evaluate_file` evaluates saved embeddings and logs evaluations on test classes.
 """
 
 from liftedstruct.evaluation.comparing import Comparison, Difference, compare

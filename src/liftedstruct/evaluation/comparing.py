@@ -1,4 +1,4 @@
-"""Two embeddings of the same images: which one is better, and could it be chance?"""
+"""Paired comparison of two embeddings of the same images."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,18 +15,27 @@ from liftedstruct.runtime.checks import check_count
 
 __all__ = ["Comparison", "Difference", "compare"]
 
-Part = tuple[
-    str, Array, Array, int
-]  # measure, what each class adds to the difference (C,), bootstrap values of it, classes drawn
+# Metric, contribution of each class to the difference (C,), bootstrap values of the difference, number of classes drawn.
+Part = tuple[str, Array, Array, int]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much the first score is above the second, with 95 % interval and two-sided p."""
+    """Difference between two scores, with 95 % confidence interval and two-sided p-value.
+
+    Attributes:
+        a: first score, 0 to 1.
+        b: second score, 0 to 1.
+        value: a - b.
+        low: lower end of the interval of the difference.
+        high: upper end of the interval of the difference.
+        p: two-sided p-value.
+
+    """
 
     a: float
     b: float
-    value: float  # a - b
+    value: float
     low: float
     high: float
     p: float
@@ -34,15 +43,23 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What :func:`compare` found for each measure that both have."""
+    """Result of `compare`. Print it for a table.
 
-    differences: dict[str, Difference]  # by the names in Scores.measures
+    Attributes:
+        differences: difference in each metric that both scores have, by its name in `Scores.measures`, such as "Recall@1".
+        names: names of the two embeddings.
+        n_images: number of images.
+        n_classes: number of classes.
+
+    """
+
+    differences: dict[str, Difference]
     names: tuple[str, str]
     n_images: int
     n_classes: int
 
     def verdict(self, measure: str) -> str:
-        """Which of the two is better by a measure, if the difference is significant."""
+        """Return which embedding is better in a metric, or "no significant difference" if p >= 0.05."""
         difference = self.differences[measure]
         if difference.p >= 1 - LEVEL:
             return "no significant difference"
@@ -58,29 +75,40 @@ class Comparison:
         for row in rows:
             name, *numbers, verdict = (text.rjust(width) for text, width in zip(row, widths, strict=True))
             lines.append("  ".join((name.strip().ljust(widths[0]), *numbers, verdict.strip())).rstrip())
-        return "\n".join([*lines, "", f"paired over {self.n_classes:,} classes of {self.n_images:,} images"])
+        return "\n".join([*lines, "", f"paired by class: {self.n_classes:,} classes, {self.n_images:,} images"])
 
 
 def compare(
     a: Scores, b: Scores, *, names: tuple[str, str] = ("a", "b"), samples: int = 1000, flips: int = 10_000, seed: int = 0
 ) -> Comparison:
-    """Test two evaluations of the same images against each other, class by class.
+    r"""Test whether two embeddings of the same images differ, with a paired test over the classes.
 
-    The interval is that of the difference, by bootstrap over the classes, with the same draws for both. For p, the sign of each
-    class's share in the difference is flipped at random. With Recall@K a class's share is its hits by one less its hits by the
-    other: the test is exact, whatever the number of classes. NMI and F1 are no sums over classes; there class j has its
-    jackknife share, (d + (C - 1) (mean d₋ᵢ - d₋ⱼ)) / C, with d the difference and d₋ⱼ the one without class j. These shares add
-    up to d. See :mod:`liftedstruct.evaluation.resampling` for what the test does with equal embeddings.
+    The confidence interval of the difference is a class bootstrap with the same draws for both embeddings. The p-value is from
+    a sign-flip test: the sign of each class's contribution to the difference is flipped at random. For Recall@K, the
+    contribution of a class is its number of hits with the first embedding minus that with the second. The test is exact for
+    any number of classes. NMI and F1 are not sums over classes, so the contribution of class j is estimated by the jackknife:
 
-    The clusters are taken as they are. p is that of one measure; of twenty measures without a difference, one has p < 0.05.
+    $$
+    \frac{d + (C - 1) (\bar{d} - d_{-j})}{C}
+    $$
+
+    with the difference $d$, the difference $d_{-j}$ without class j, and the mean $\bar{d}$ of $d_{-j}$ over the C classes.
+    These contributions sum to $d$. The clusters are not recomputed. `liftedstruct.evaluation.resampling` reports how often
+    the test rejects embeddings that differ only by chance.
+
+    Each p-value is for one metric, without correction for multiple tests: of twenty metrics without a difference, expect one
+    with p < 0.05.
 
     Args:
         a: scores of the first embedding.
-        b: scores of the second, of the same images in the same order; scores with ids of their images must have the same.
-        names: what to call the two.
-        samples: bootstrap draws.
-        flips: of the signs.
-        seed: of both.
+        b: scores of the second embedding, for the same images in the same order. If scores have image ids, the ids must match.
+        names: names of the two embeddings in the result.
+        samples: number of bootstrap draws.
+        flips: number of random sign flips.
+        seed: seed of the bootstrap and the sign flips.
+
+    Raises:
+        ValueError: if the scores are of different images or have no metric in common.
 
     """
     check_count("samples", samples), check_count("flips", flips), check_count("seed", seed, 0)
@@ -91,11 +119,13 @@ def compare(
             f"{what} differ. Evaluate both embeddings on the same images."
         )
     if a.singles != b.singles:
-        raise ValueError(f"scores must treat single images alike, got singles={a.singles!r} and {b.singles!r}. Choose one.")
+        raise ValueError(
+            f"scores must have the same setting of singles, got {a.singles!r} and {b.singles!r}. Use one of them for both."
+        )
     ks = [k for k in a.recall if k in b.recall]
     clusterings = [name for name in a.clusters if name in b.clusters]
     if not ks and not clusterings:
-        raise ValueError(f"scores must have a measure in common, got {[*a.measures]} and {[*b.measures]}. Use the same ks.")
+        raise ValueError(f"scores must have a metric in common, got {[*a.measures]} and {[*b.measures]}. Use the same ks.")
 
     parts = [*_recall_parts(a, b, ks, samples, seed)] if ks else []
     for name in clusterings:

@@ -1,4 +1,4 @@
-"""Embeddings in, the paper's three measures out, each with its interval and all with their protocol."""
+"""Compute the paper's three metrics of an embedding, with confidence intervals and protocol."""
 
 import hashlib
 import warnings
@@ -40,25 +40,28 @@ def evaluate(
     ids: Ids | None = None,
     protocol: Mapping[str, str] | None = None,
 ) -> Scores:
-    """Recall@K, NMI and F1 of an embedding, as in the paper, with 95 % intervals by bootstrap over the classes.
+    """Compute Recall@K, NMI and F1 as in the paper, with 95 % confidence intervals from a class bootstrap.
 
-    The interval answers how much the score would differ on another test set of as many classes of the same kind; see
-    :mod:`liftedstruct.evaluation.resampling` for how, and how well. A score that is the same in all classes has an interval of
-    no width.
+    The interval estimates how much the score would vary between test sets with the same number of classes of the same kind.
+    `liftedstruct.evaluation.resampling` describes the method and its coverage. If the score is the same in all classes, the
+    interval has zero width.
 
     Args:
-        embeddings: (n, d), any float type; distances are Euclidean.
-        labels: (n,), integers of any size or strings, of two classes or more.
-        ks: values of K.
-        clustering: what NMI and F1 are measured on; None leaves them out.
-        n_clusters: number of clusters; default: the number of classes.
-        singles: whether images that are alone in their class are left out of Recall@K or count as a miss.
-        samples: bootstrap draws.
-        seed: of the bootstrap and of k-means.
+        embeddings: (n, d), any float type. Distances are Euclidean.
+        labels: (n,), integers or strings, with at least two classes.
+        ks: values of K for Recall@K.
+        clustering: clustering for NMI and F1. None or "none" skips both metrics.
+        n_clusters: number of clusters. Default: the number of classes.
+        singles: whether images that are alone in their class are excluded from Recall@K or count as misses.
+        samples: number of bootstrap draws.
+        seed: seed of the bootstrap and of k-means.
         progress: print progress to stderr.
-        ids: (n,), what tells the images apart, such as their paths: two scores with ids are compared for the same images only.
-        protocol: what else to print and save beside the scores: trunk, weights, size, crop, ...; lines that this function
-            writes itself, such as "images" and "distance", replace those of the same name.
+        ids: (n,), ids of the images, such as their paths. `compare` rejects scores with different ids.
+        protocol: further lines to print and save with the scores: trunk, weights, crop, ... Lines that this function
+            writes itself, such as "images" and "distance", take precedence.
+
+    Returns:
+        The scores with their intervals and protocol. Print them for a table; `Scores.save` writes them as JSON.
 
     >>> import numpy as np
     >>> x = np.array([[0.0], [0.1], [1.0], [1.1], [1.2], [2.0], [2.1], [1.3]])
@@ -72,41 +75,39 @@ def evaluate(
     images            8
     classes           3
     distance          Euclidean
-    clusters, kmeans  3 of k-means
-    intervals         95 %, 1,000 bootstrap draws of the classes
+    clusters, kmeans  3 by k-means
+    intervals         95 %, class bootstrap, 1,000 draws
     evaluation seed   0
 
     """
     X = as_embeddings(embeddings)
-    as_labels(labels, X)  # of the right shape
+    as_labels(labels, X)  # checks the shape
     y = by_first_image(as_classes(labels)[0])
     n, n_classes = len(y), int(y.max()) + 1
     if n_classes < 2:
-        raise ValueError("labels must be of two classes or more, got one: there is nothing to tell apart. Add other classes.")
+        raise ValueError("labels must have at least two classes, got one. Add images of another class.")
     if n_classes == n:
-        raise ValueError(f"labels must have two images of some class, got {n} images of {n} classes. Add images.")
+        raise ValueError(f"labels must have a class with at least two images, got {n} images of {n} classes. Add images.")
     ks, missed = check_ks(ks), pick(SINGLES, singles, "singles")
     names = pick(CLUSTERINGS, "none" if clustering is None else clustering, "clustering")
     K = n_classes if n_clusters is None else check_count("n_clusters", n_clusters)
     if names and n < K:
-        raise ValueError(
-            f"n_clusters must be at most the number of images, got {K:,} for {n:,} images. Ask for fewer clusters."
-        )
+        raise ValueError(f"n_clusters must be at most the number of images, got {K:,} for {n:,} images. Use fewer clusters.")
     check_count("samples", samples), check_count("seed", seed, 0)
     if ids is not None and np.shape(ids) != (n,):
-        raise ValueError(f"ids must have shape (n,), one for each of the {n:,} images, got {np.shape(ids)}. Pass as many.")
+        raise ValueError(f"ids must have shape (n,), got {np.shape(ids)} for {n:,} images. Pass one id per image.")
     own = {"images": f"{n:,}", "classes": f"{n_classes:,}", "distance": "Euclidean"}
 
     ranks = first_ranks(X, y, progress)
     alone = int((ranks == 0).sum())
     if alone:
-        own["alone in their class"] = f"{alone:,}, {'counted as misses of' if missed else 'left out of'} Recall@K"
+        own["single-image classes"] = f"{alone:,}, {'counted as misses in' if missed else 'excluded from'} Recall@K"
     clusters = {}
     for name in names:
         if progress:
-            say(f"clustering of {n:,} images by {name}, {K:,} clusters")
+            say(f"clustering {n:,} images with {name}, {K:,} clusters")
         clusters[name], own[f"clusters, {name}"] = _cluster(name, X, K, seed, progress)
-    own["intervals"] = f"{100 * LEVEL:.0f} %, {samples:,} bootstrap draws of the classes"
+    own["intervals"] = f"{100 * LEVEL:.0f} %, class bootstrap, {samples:,} draws"
     own["evaluation seed"] = str(seed)
     return Scores(
         recall=_recall_estimates(ranks, y, ks, missed, samples, seed),
@@ -122,19 +123,19 @@ def evaluate(
 
 
 def digest_of(ids: Ids) -> str:
-    """The start of a hash of these ids in this order."""
+    """Return the first 16 hex digits of a hash of the ids in their order."""
     return hashlib.sha256("\0".join(map(str, np.asarray(ids).tolist())).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def hits_by_class(ranks: Integers, classes: Integers, ks: Iterable[int], missed: bool) -> tuple[Array, Array]:
-    """For each class its hits at each K, (C, s), and its queries, (C,)."""
+    """Return the number of hits per class at each K, (C, s), and of queries per class, (C,)."""
     hits = [np.bincount(classes, weights=(ranks > 0) & (ranks <= k)) for k in ks]
     queries = np.bincount(classes, weights=(ranks > 0) | missed)
     return np.stack(hits, axis=1).astype(np.float64, copy=False), queries.astype(np.float64, copy=False)
 
 
 def with_recall_at(scores: Scores, ks: Iterable[int]) -> Scores:
-    """The same scores with Recall@K at further K, which the ranks tell: nothing is measured again."""
+    """Return the scores with Recall@K at further values of K, computed from the saved ranks."""
     seed, missed = int(scores.protocol.get("evaluation seed", "0")), SINGLES[scores.singles]
     more = _recall_estimates(scores.ranks, scores.classes, sorted({*scores.recall, *ks}), missed, SAMPLES, seed)
     return replace(scores, recall={**more, **scores.recall})
@@ -143,7 +144,7 @@ def with_recall_at(scores: Scores, ks: Iterable[int]) -> Scores:
 def _recall_estimates(
     ranks: Integers, classes: Integers, ks: Iterable[int], missed: bool, samples: int, seed: int
 ) -> dict[int, Estimate]:
-    """Recall@K with its interval, at any K, from the ranks of the first images of the same class."""
+    """Return Recall@K with its interval, from the rank of the first image of the same class per query."""
     hits, queries = hits_by_class(ranks, classes, ks, missed)
     hits, queries = hits[queries > 0], queries[queries > 0]
     draws = bootstrap(partial(weighted_recall, hits, queries), len(queries), samples, seed)
@@ -154,26 +155,26 @@ def _recall_estimates(
 
 
 def _agreement(kind: str, y: Integers, clusters: Integers, samples: int, seed: int) -> Estimate:
-    """NMI or F1 of clusters with its interval."""
+    """Return NMI or F1 of clusters with its interval."""
     value, table = {"NMI": nmi, "F1": pairwise_f1}[kind](y, clusters), contingency(y, clusters)
     draws = bootstrap(partial(AGREEMENTS[kind][0], table), len(table.class_sizes), samples, seed)
     return Estimate(value, *interval(value, draws, len(table.class_sizes)))
 
 
 def _cluster(name: str, X: Tensor, K: int, seed: int, progress: bool) -> tuple[Integers, str]:
-    """Cluster labels, and how they were made, in words."""
+    """Return the cluster labels and a description of the clustering for the protocol."""
     if name == "kmeans":
-        return kmeans(X, K, seed=seed).labels, f"{K:,} of k-means"
+        return kmeans(X, K, seed=seed).labels, f"{K:,} by k-means"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of a K that was not reached: the protocol says it
+        warnings.simplefilter("ignore", UserWarning)  # that K was not reached: the protocol states it
         found = affinity_propagation(X, n_clusters=K, progress=progress)
-    reached = "" if len(found.exemplars) == K else f" ({K:,} asked for)"
-    form = "all pairs" if found.neighbors is None else f"{found.neighbors:,} neighbors"
+    reached = "" if len(found.exemplars) == K else f" ({K:,} requested)"
+    graph = "all pairs" if found.neighbors is None else f"{found.neighbors:,} neighbors"
     rest = "" if found.converged else ", not converged"
-    return found.labels, f"{len(found.exemplars):,}{reached} of affinity propagation on {form}{rest}"
+    return found.labels, f"{len(found.exemplars):,}{reached} by affinity propagation on {graph}{rest}"
 
 
 def by_first_image(classes: Integers) -> Integers:
-    """Class numbers in the order of the classes' first images, so that they do not depend on how a class is called."""
+    """Renumber classes in the order of their first images, so that the numbers do not depend on the class names."""
     _, first, numbers = np.unique(classes, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[numbers]

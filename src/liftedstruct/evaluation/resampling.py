@@ -1,29 +1,28 @@
-r"""What would a test set of other classes have said? The classes are resampled, not the images.
+r"""Confidence intervals and significance tests that resample classes instead of images.
 
-Images of one class stand and fall together, so an interval that resamples images is too narrow. Here a class is drawn whole.
+Results for images of one class are correlated, so intervals from resampled images are too narrow.
 
-**Bootstrap.** C classes are drawn with replacement; class j comes :math:`w_j` times. Recall@K is then the drawn hits over the
-drawn queries. For NMI and F1 the clusters stay as they are, and the table :math:`n_{kj}` of clusters and classes is weighted:
-NMI is that of :math:`w_j n_{kj}`; in F1 a pair of images of class j counts :math:`w_j` times, a pair of classes j and j'
-:math:`w_j w_{j'}` times, and a class never makes wrong pairs with its own repetitions. Repeated classes have less entropy than
-different ones, so the bootstrap values of NMI lie beside the score by some points (F1 by less). This bias is known, the
-difference of their mean and the score, and the interval is shifted by it. And as draws from few classes vary less than classes
-do, it is widened by what Student's t is wider than the normal distribution: 10 % with 20 classes, 2 % with 100.
+**Class bootstrap.** C classes are drawn with replacement; $w_j$ is the number of times that class j is drawn. Recall@K is the
+number of drawn hits over the number of drawn queries. For NMI and F1, the clusters are kept and the table $n_{kj}$ of clusters
+and classes is weighted. NMI is computed from $w_j n_{kj}$. In F1, a pair of images of class j counts $w_j$ times, a pair of
+images of classes j and j' counts $w_j w_{j'}$ times, and copies of one class never form wrong pairs. Repeated classes have less
+entropy than distinct ones, so the bootstrap values of NMI are off by a few points (F1 by less). This bias is estimated as the
+mean of the bootstrap values minus the score, and subtracted. Draws from few classes vary too little, so the interval is widened
+by $\sqrt{C / (C - 1)}$ times the ratio of the t and normal quantiles: 10 % with 20 classes, 2 % with 100.
 
-In simulations (test sets of classes with Gaussian images of unequal spread, clustered by k-means each time, truth the mean
-of all) the intervals covered the truth in this share of cases:
+Coverage in simulations (test sets of Gaussian classes with unequal spread, clustered by k-means each time; the true value is
+the mean over all test sets):
 
-=========  ========  ========  ====  ====
-classes    Recall@1  Recall@4  NMI   F1
-=========  ========  ========  ====  ====
-20         90 %      87 %      92 %  97 %
-100        95 %      96 %      94 %  98 %
-=========  ========  ========  ====  ====
+| classes | Recall@1 | Recall@4 | NMI  | F1   |
+|---------|----------|----------|------|------|
+| 20      | 90 %     | 87 %     | 92 % | 97 % |
+| 100     | 95 %     | 96 %     | 94 % | 98 % |
 
-**Sign flips.** Two embeddings of the same images are compared by what each class adds to their difference. If neither were
-better, a class could as well have favoured the other, so the signs are flipped at random, and p is the share of flips with a
-difference at least as large. In the same simulations, with two embeddings that differ by chance alone, p was 0.05 or less in
-0.4 to 5 % of the cases for Recall@K, 2 to 3 % for NMI and F1, and up to 7 % for embeddings that share most of their noise.
+**Sign-flip test.** Two embeddings of the same images are compared by the contribution of each class to their difference. If
+neither is better, each class could equally well have favored the other one. So the signs of the contributions are flipped at
+random, and p is the fraction of flips with a difference at least as large. In the same simulations, with two embeddings that
+differ only by chance, p was 0.05 or less in 0.4 to 5 % of cases for Recall@K, 2 to 3 % for NMI and F1, and up to 7 % for
+embeddings that share most of their noise.
 """
 
 import math
@@ -37,15 +36,15 @@ from liftedstruct.clustering import Contingency
 __all__ = ["AGREEMENTS", "LEVEL", "Array", "bootstrap", "interval", "sign_flip_p", "weighted_recall"]
 
 LEVEL = 0.95
-CHUNK = 1 << 21  # numbers at a time: 16 MB
+CHUNK = 1 << 21  # float64 values per chunk: 16 MB
 
 Array = NDArray[np.float64]
 
 
 def bootstrap(statistic: Callable[[Array], Array], n_classes: int, samples: int, seed: int) -> Array:
-    """The statistic of ``samples`` draws of the classes, (samples, ...); it is given class weights of shape (b, C).
+    """Compute a statistic on `samples` draws of the classes, (samples, ...). It is called with class weights, (b, C).
 
-    The draws depend on the number of classes and the seed only, so that two statistics of one seed are paired.
+    The draws depend only on the number of classes and the seed, so two statistics with the same seed are paired.
     """
     rng = np.random.default_rng(seed)
     values = []
@@ -57,10 +56,10 @@ def bootstrap(statistic: Callable[[Array], Array], n_classes: int, samples: int,
 
 
 def interval(value: float, draws: Array, n_classes: int, least: float = 0.0, most: float = 1.0) -> tuple[float, float]:
-    """The middle 95 % of bootstrap draws, less their bias, widened for few classes, and within what is possible."""
+    """Return the central 95 % of bootstrap draws, corrected for bias, widened for few classes and clipped to [least, most]."""
     from scipy.special import ndtri, stdtrit
 
-    if n_classes == 1:  # says nothing about others
+    if n_classes == 1:  # no variance to estimate
         return least, most
     tail = (1 - LEVEL) / 2
     low, high = (np.quantile(draws, (tail, 1 - tail)) - draws.mean()).tolist()
@@ -69,19 +68,19 @@ def interval(value: float, draws: Array, n_classes: int, least: float = 0.0, mos
 
 
 def weighted_recall(hits: Array, queries: Array, W: Array) -> Array:
-    """Recall of weighted classes from their hits (C, s) at s values of K and their queries (C,).               (b, s)"""
+    """Compute Recall@K of weighted classes from their hits (C, s) at s values of K and their queries (C,).      (b, s)"""
     return (W @ hits) / (W @ queries)[:, None]
 
 
 def weighted_nmi(table: Contingency, W: Array) -> Array:
-    """NMI of the table w_j n_kj.                                                                               (b,)"""
+    """Compute NMI of the table w_j n_kj.                                                                       (b,)"""
     n_j = table.class_sizes
     s_kj = _xlogx(W) @ n_j + W @ _by_class(table, _xlogx(table.counts))
     return _nmi(W @ n_j, _xlogx(_weighted_clusters(table, W)).sum(axis=1), _xlogx(W * n_j).sum(axis=1), s_kj)
 
 
 def nmi_without_each_class(table: Contingency) -> Array:
-    """NMI of the table without class j, for each j.                                                            (C,)"""
+    """Compute NMI of the table without class j, for each j.                                                    (C,)"""
     n_j, n_kj, n_k = table.class_sizes, table.counts, table.cluster_sizes[table.clusters]
     s_k = _xlogx(table.cluster_sizes).sum() + _by_class(table, _xlogx(n_k - n_kj) - _xlogx(n_k))
     s_j = _xlogx(n_j).sum() - _xlogx(n_j)
@@ -90,7 +89,7 @@ def nmi_without_each_class(table: Contingency) -> Array:
 
 
 def weighted_f1(table: Contingency, W: Array) -> Array:
-    """F1 with w_j for each pair of class j, and w_j w_j' for each pair of two classes.                         (b,)"""
+    """Compute F1 with weight w_j per pair within class j and w_j w_j' per pair between two classes.            (b,)"""
     n_kj = table.counts
     TP = W @ _by_class(table, _pairs(n_kj))
     FP = (np.square(_weighted_clusters(table, W)).sum(axis=1) - np.square(W) @ _by_class(table, np.square(n_kj))) / 2
@@ -98,26 +97,26 @@ def weighted_f1(table: Contingency, W: Array) -> Array:
 
 
 def f1_without_each_class(table: Contingency) -> Array:
-    """F1 of the table without class j, for each j.                                                             (C,)"""
+    """Compute F1 of the table without class j, for each j.                                                     (C,)"""
     n_kj, n_k = table.counts, table.cluster_sizes[table.clusters]
     TP, positives = _pairs(n_kj).sum(), _pairs(table.class_sizes)
     FP = _pairs(table.cluster_sizes).sum() - TP
-    wrong = _by_class(table, n_kj * (n_k - n_kj))  # pairs of class j with others
+    wrong = _by_class(table, n_kj * (n_k - n_kj))  # pairs of class j with other classes
     return _f1(TP - _by_class(table, _pairs(n_kj)), FP - wrong, positives.sum() - positives)
 
 
-# By measure: of weighted classes, and without each class.
+# Metric -> (value for weighted classes, values without each class).
 AGREEMENTS = {"NMI": (weighted_nmi, nmi_without_each_class), "F1": (weighted_f1, f1_without_each_class)}
 
 
 def sign_flip_p(shares: Array, flips: int, seed: int) -> Array:
-    """Two-sided p of each column of (C, s), what each class adds to a difference, by flips of the classes' signs. (s,)
+    """Compute the two-sided p-value of each column of contributions per class, (C, s), by random sign flips.    (s,)
 
-    p = (1 + flips with at least the difference) / (1 + flips): the data itself is one of the flips.
+    p = (1 + flips with at least the difference) / (1 + flips): the data itself counts as one flip.
     """
     rng = np.random.default_rng(seed)
     total = shares.sum(axis=0)
-    limit = np.abs(total) * (1 - 1e-9)  # ties are ties, whatever the order of summation
+    limit = np.abs(total) * (1 - 1e-9)  # tolerance, so that ties do not depend on the order of summation
     reached = np.zeros(shares.shape[1], dtype=np.int64)
     for rows in _chunks(flips, len(shares)):
         signs = rng.integers(2, size=(rows, len(shares)), dtype=np.int8)
@@ -131,7 +130,7 @@ def _chunks(rows: int, columns: int) -> list[int]:
 
 
 def _weighted_clusters(table: Contingency, W: Array) -> Array:
-    """The sizes of the clusters, sum_j w_j n_kj.                                                               (b, K)"""
+    """Compute the weighted cluster sizes, sum_j w_j n_kj.                                                      (b, K)"""
     from scipy.sparse import csr_array
 
     shape = (len(table.class_sizes), len(table.cluster_sizes))
@@ -140,14 +139,14 @@ def _weighted_clusters(table: Contingency, W: Array) -> Array:
 
 
 def _by_class(table: Contingency, cells: NDArray[np.generic]) -> Array:
-    """Sum over the cells of each class.                                                                        (C,)"""
+    """Sum the cells of each class.                                                                             (C,)"""
     return np.bincount(table.classes, weights=cells, minlength=len(table.class_sizes)).astype(np.float64, copy=False)
 
 
 def _nmi(n: Array, s_k: Array, s_j: Array, s_kj: Array) -> Array:
-    """2 I / (H + H) from the sums of x log x over clusters, classes and cells: each H is log n - s / n."""
+    """Compute NMI = 2 I / (H_k + H_j) from the sums of x log x over clusters, classes and cells: H = log n - s / n."""
     entropies = 2 * np.log(n) - (s_k + s_j) / n
-    one = entropies < 1e-9  # one class in one cluster; anything else has 1e-6 for a million images
+    one = entropies < 1e-9  # one class in one cluster; otherwise at least 1e-6 for a million images
     I = np.log(n) + (s_kj - s_k - s_j) / n  # noqa: E741
     return np.where(one, 1.0, 2 * I / np.where(one, 1.0, entropies))
 

@@ -1,4 +1,4 @@
-"""Evaluation of saved embeddings, where their scores are kept, and how often the test classes of a dataset were read."""
+"""Evaluate saved embeddings, save their scores, and log evaluations on the test classes of a dataset."""
 
 import hashlib
 import json
@@ -25,25 +25,26 @@ __all__ = [
     "scores_file",
 ]
 
-TEST_EVALUATIONS_FILE = "test-evaluations.jsonl"  # its name in the folder of a prepared dataset
-TEST_EVALUATIONS, CHECKSUM = "evaluations on the test classes", "embeddings SHA-256"  # lines of the protocol
+TEST_EVALUATIONS_FILE = "test-evaluations.jsonl"  # file name in the folder of a prepared dataset
+TEST_EVALUATIONS, CHECKSUM = "evaluations on the test classes", "embeddings SHA-256"  # keys of the protocol
 
 
 def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings: Any) -> Scores:
-    """Scores of saved embeddings; to keep them, save them to :func:`scores_file`.
+    """Evaluate saved embeddings. The scores are returned, not saved.
 
-    If the embeddings are of the test classes of a prepared dataset that is still there, the reading is noted beside the data.
+    Every evaluation that includes test classes of a prepared dataset is logged in `test-evaluations.jsonl` in its folder, if
+    it still exists. The protocol of the scores states the number of evaluations so far.
 
     Args:
-        path: folder of a run or file of embeddings, as :meth:`liftedstruct.embeddings.Embeddings.load` reads it.
-        labels: a file of labels, if they are not in the same one.
-        settings: of :func:`liftedstruct.evaluation.evaluate`.
+        path: run folder, or file of embeddings that `Embeddings.load` can read.
+        labels: file of labels, if they are not in the file of embeddings.
+        settings: keyword arguments of `evaluate`, such as `ks` and `clustering`.
 
     """
     found = Embeddings.load(path, labels)
     protocol = {**found.protocol, CHECKSUM: _checksum(found.embeddings)}
     scores = replace(evaluate(found.embeddings, found.labels, protocol=protocol, **settings), images=_image_ids(found))
-    if found.part not in ("test", "all") or not found.data:  # all of it has the test classes too
+    if found.part not in ("test", "all") or not found.data:  # "all" includes the test classes
         return scores
     return replace(
         scores,
@@ -52,7 +53,7 @@ def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings
 
 
 def scores_file(path: str | Path) -> Path:
-    """Where the scores of embeddings are kept: ``scores.json`` in the folder of a run, otherwise FILE.json beside FILE.npz."""
+    """Return the default file of scores: `scores.json` in a run folder, otherwise FILE.json next to FILE.npz."""
     path = Path(path)
     if path.is_dir() or path.name == EMBEDDINGS:
         return (path if path.is_dir() else path.parent) / SCORES
@@ -60,26 +61,26 @@ def scores_file(path: str | Path) -> Path:
 
 
 def are_scores_of(scores: Scores, found: Embeddings) -> bool:
-    """Whether scores that were saved are those of these embeddings and labels, to the last bit."""
+    """Return whether saved scores were computed from exactly these embeddings and labels."""
     same = np.array_equal(scores.classes, by_first_image(found.labels))
     return same and scores.protocol.get(CHECKSUM) == _checksum(found.embeddings)
 
 
 def check_comparable(first: Path, second: Path, labels: Path | None = None) -> None:
-    """Raise unless two files of embeddings or scores are of the same images and, in a run's folder, of its embedder.
+    """Raise unless two files of embeddings or scores are of the same images and, in run folders, of the current embedder.
 
-    It is found out before any work, and before any reading is noted.
+    The check comes before any evaluation, which would be logged.
     """
     images = [_saved_ids(path, labels) for path in (first, second)]
     if not same_ids(*images):
         raise ValueError(
-            f"files to compare must be of the same images in the same order, {first} and {second} are not. "
-            "Embed the same part of the same dataset with each."
+            f"files to compare must be of the same images in the same order, got {first} and {second}. "
+            "Embed the same part of the same dataset with both embedders."
         )
 
 
 def _saved_ids(path: Path, labels: Path | None) -> dict[str, str]:
-    """What tells the images of a file of embeddings or scores apart."""
+    """Return the digests of the image ids in a file of embeddings or scores."""
     if path.suffix == ".json":
         scores = Scores.load(path)
         check_current(path, scores.protocol)
@@ -88,27 +89,27 @@ def _saved_ids(path: Path, labels: Path | None) -> dict[str, str]:
         images = _image_ids(Embeddings.load(path, labels))
     if not images:
         raise ValueError(
-            f"files to compare must say which images they are of, {path} does not. Save their paths as an array 'paths' "
-            "beside the embeddings, or pass ids to evaluate."
+            f"files to compare must identify their images, got {path} without paths or hashes. "
+            "Save the paths as an array 'paths' with the embeddings, or pass ids to evaluate."
         )
     return images
 
 
 def _image_ids(found: Embeddings) -> dict[str, str]:
-    """Digests of what tells the images apart, as far as it is known: the hashes of their files, and their paths."""
+    """Return digests of the hashes of the image files and of the image paths, if known."""
     ids = {"contents": found.contents, "paths": np.array(found.paths)}
     return {kind: digest_of(each) for kind, each in ids.items() if len(each)}
 
 
 def _log_test_evaluation(data: Path, path: Path, scores: Scores) -> str:
-    """Append a line to the readings of a dataset's test classes, and say how many there are now.
+    """Append a line to the log of evaluations on a dataset's test classes, and return their number for the protocol.
 
-    Whoever reads the test classes often enough ends up choosing by them; the file beside the data keeps count. It is written
-    beside a prepared dataset only, and only if its checksum is the one that the embeddings were made with.
+    Frequent evaluation on the test classes leads to selecting models on them, so the log keeps count. It is written only to
+    the folder of a prepared dataset whose checksum matches that of the embeddings.
     """
     checksum = scores.protocol.get("checksum")
     if not _is_prepared(data, checksum):
-        return f"not logged: {data} does not hold the dataset that was embedded"
+        return f"not logged: {data} is not the dataset that was embedded"
     line = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "file": str(path.absolute()),
@@ -117,15 +118,17 @@ def _log_test_evaluation(data: Path, path: Path, scores: Scores) -> str:
     }
     try:
         with (data / TEST_EVALUATIONS_FILE).open("a+b") as stream:
-            cut = stream.tell() > 0 and (stream.seek(-1, 2), stream.read(1))[1] != b"\n"  # by a kill or a full disk
-            stream.write(b"\n" * cut + json.dumps(line).encode("ascii") + b"\n")  # one write: two processes do not mix
-    except OSError as error:  # the scores are not lost for that
+            cut = stream.tell() > 0 and (stream.seek(-1, 2), stream.read(1))[1] != b"\n"  # truncated by a kill or a full disk
+            stream.write(
+                b"\n" * cut + json.dumps(line).encode("ascii") + b"\n"
+            )  # one write, so that lines of two processes do not mix
+    except OSError as error:  # return the scores anyway
         return f"not logged: {data / TEST_EVALUATIONS_FILE} cannot be written: {error.strerror}"
     return f"{count_test_evaluations(data, checksum):,} so far, including this one"
 
 
 def count_test_evaluations(data: Path, checksum: str | None) -> int | None:
-    """How often the test classes of a prepared dataset were read, as far as was noted beside it; None if it is gone."""
+    """Return the number of logged evaluations on the test classes of a prepared dataset, or None if it no longer exists."""
     if not _is_prepared(data, checksum):
         return None
     try:
@@ -136,7 +139,7 @@ def count_test_evaluations(data: Path, checksum: str | None) -> int | None:
 
 
 def _is_prepared(data: Path, checksum: str | None) -> bool:
-    """Whether a folder holds the prepared dataset of this checksum."""
+    """Return whether a folder holds the prepared dataset with this checksum."""
     record = read_record(data / META)
     return record is not None and checksum is not None and record.get("checksum") == checksum
 

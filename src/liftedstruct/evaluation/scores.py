@@ -1,4 +1,4 @@
-"""Scores with their intervals and their protocol: printed as a table, saved as JSON."""
+"""Scores with confidence intervals and protocol, printed as a table and saved as JSON."""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +23,14 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score, 0 to 1, and its 95 % interval."""
+    """Score from 0 to 1 with its 95 % confidence interval.
+
+    Attributes:
+        value: the score.
+        low: lower end of the interval.
+        high: upper end of the interval.
+
+    """
 
     value: float
     low: float
@@ -35,21 +42,34 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What :func:`evaluate` measured, how, and what it found for each image, so that it can be compared later."""
+    """Result of `evaluate`: scores, protocol, and the results per image that `compare` needs. Print it for a table.
 
-    recall: dict[int, Estimate]  # by K
-    nmi: dict[str, Estimate]  # by clustering, "affinity" or "kmeans"
+    Attributes:
+        recall: Recall@K by K.
+        nmi: NMI by clustering, "affinity" or "kmeans".
+        f1: F1 by clustering.
+        protocol: how the embeddings were computed and evaluated, line by line.
+        singles: treatment of images that are alone in their class, "leave-out" or "miss".
+        images: digests of the image ids, such as `{"contents": ..., "paths": ...}`. Empty if there are none.
+        classes: (n,), class numbers in the order of their first images.
+        ranks: (n,), rank of the first image of the same class, from 1. 0 if there is none.
+        clusters: cluster labels, (n,), by clustering.
+
+    """
+
+    recall: dict[int, Estimate]
+    nmi: dict[str, Estimate]
     f1: dict[str, Estimate]
-    protocol: dict[str, str]  # in the order of the table
-    singles: str  # what was done with images that are alone in their class, "leave-out" or "miss"
-    images: dict[str, str]  # digests of what tells the images apart, in their order: {"contents": ..., "paths": ...}
-    classes: Integers  # (n,), numbered in the order of their first images
-    ranks: Integers  # (n,), of the first image of the same class, 0 where there is none
-    clusters: dict[str, Integers]  # {clustering: (n,)}
+    protocol: dict[str, str]
+    singles: str
+    images: dict[str, str]
+    classes: Integers
+    ranks: Integers
+    clusters: dict[str, Integers]
 
     @property
     def measures(self) -> dict[str, Estimate]:
-        """All estimates by name: "Recall@1", "NMI, affinity", "F1, affinity", ..."""
+        """All scores by name: "Recall@1", "NMI, affinity", "F1, affinity", ..."""
         rows = {f"Recall@{k}": estimate for k, estimate in self.recall.items()}
         for name in self.clusters:
             rows |= {f"NMI, {name}": self.nmi[name], f"F1, {name}": self.f1[name]}
@@ -61,16 +81,16 @@ class Scores:
         return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in rows)
 
     def describe(self) -> str:
-        """What it is a score of, in one line; empty where the embeddings do not say."""
+        """Return in one line what was evaluated: embedder, images, and what training saw. Empty if unknown."""
         of, seen = self.protocol.get(OF, ""), self.protocol.get(SEEN)
         return f"{of}; {SEEN}: {seen}" if seen else of
 
     def same_images(self, other: "Scores") -> bool:
-        """Whether both are of the same images in the same order, as far as they say."""
+        """Return whether both are of the same images in the same order, by their classes and image ids."""
         return same_ids(self.images, other.images) and np.array_equal(self.classes, other.classes)
 
     def save(self, path: str | Path) -> None:
-        """Write all of it to a JSON file, which is never half there."""
+        """Write the scores to a JSON file, atomically."""
         record: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         record |= {"protocol": self.protocol, "singles": self.singles, "images": self.images}
         for name in ("recall", "nmi", "f1"):
@@ -82,26 +102,26 @@ class Scores:
 
     @staticmethod
     def load(path: str | Path) -> "Scores":
-        """Read what :meth:`save` wrote."""
+        """Load scores written by `save`."""
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
             if not isinstance(record, dict) or record["format"] != FORMAT:
-                raise ValueError("another format")
+                raise ValueError("not a file of scores")
             if record["version"] == VERSION:
                 return Scores._of(record)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{path} must be a file of scores, got something else or a damaged one. Make it with Scores.save, "
+                f"{path} must be a file of scores, got another or a damaged file. Write it with Scores.save "
                 "or 'liftedstruct evaluate ... --out'."
             ) from error
-        raise ValueError(f"{path} must be of version {VERSION}, got {record['version']!r}. Evaluate again.")
+        raise ValueError(f"{path} must be of format version {VERSION}, got {record['version']!r}. Evaluate again.")
 
     @staticmethod
     def _of(record: dict[str, Any]) -> "Scores":
         classes, ranks = (_integers(record[name]) for name in ("classes", "ranks"))
         clusters = {name: _integers(numbers) for name, numbers in record["clusters"].items()}
         if any(len(numbers) != len(classes) for numbers in (ranks, *clusters.values())):
-            raise ValueError("not one number for each image")
+            raise ValueError("arrays of different lengths")
         pick(SINGLES, record["singles"], "singles")
         return Scores(
             recall={int(k): Estimate(*map(float, numbers)) for k, numbers in record["recall"].items()},
@@ -117,7 +137,7 @@ class Scores:
 
 
 def same_ids(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether digests of ids are equal: those of the files' bytes if both have them, or else of all kinds."""
+    """Return whether digests of image ids are equal: of the file contents if both have them, otherwise of all common kinds."""
     common = one.keys() & other.keys()
     return all(one[kind] == other[kind] for kind in common & {"contents"} or common) if common else one == other
 
@@ -125,5 +145,5 @@ def same_ids(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 def _integers(numbers: list[int]) -> Integers:
     array = np.array(numbers)
     if array.ndim != 1 or array.dtype != np.int64:
-        raise ValueError("not a list of whole numbers")
+        raise ValueError("not a list of integers")
     return array
