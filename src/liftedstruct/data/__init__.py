@@ -1,7 +1,7 @@
-"""Images in: readers of every layout, class-disjoint splits, decoding, and prepared datasets that are read by crop.
+"""Reading datasets: readers for several layouts, class-disjoint splits, decoding, and prepared datasets that serve crops.
 
-A prepared dataset is a folder: ``images.npy`` (n, size, size, 3), ``labels.npy`` (n,), ``contents.npy`` (n,), hashes of the
-image files, ``paths.json`` and ``meta.json``. The last is written last, so a folder that has one is complete.
+A prepared dataset is a folder with `images.npy` (n, size, size, 3), `labels.npy` (n,), `contents.npy` (n,; hashes of the image
+files), `paths.json` and `meta.json`. `meta.json` is written last, so a folder that contains it is complete.
 """
 
 from pathlib import Path
@@ -46,9 +46,9 @@ __all__ = [
 ]
 
 
-# The package of rendered products is imported when there is a folder of them: it loads the renderer.
+# Import the products package only when needed: it loads the renderer.
 def _find_products(path: Path) -> list[Path]:
-    """The folder itself, if it holds rendered products."""
+    """Return the folder itself if it contains rendered products."""
     if not (path / "products.json").is_file():
         return []
     from liftedstruct.data.products.reading import find_products
@@ -57,7 +57,7 @@ def _find_products(path: Path) -> list[Path]:
 
 
 def _read_products(path: Path) -> ImageSet:
-    """Rendered products in a folder, with the classes and the split that were recorded beside them."""
+    """Read a folder of rendered products, with the classes and the split recorded in it."""
     from liftedstruct.data.products.reading import read_products
 
     return read_products(path)

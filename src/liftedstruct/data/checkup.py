@@ -1,10 +1,10 @@
-"""Checking a dataset for what would spoil a training or inflate a score.
+"""Check a dataset for issues that harm training or inflate scores.
 
-Every image is decoded once. Exact duplicates have the same pixels. Near duplicates have perceptual hashes (``imagehash.phash``,
-64 bits) that differ in few bits **and** small thumbnails that look alike; by the hash alone many products on white would be
-one. A duplicate within a class is only waste; one across classes is a wrong label; one across the train/test split is a leak,
-and the score that it inflates is worthless. Classes on both sides of the split whose names differ only in case, blanks or
-Unicode form are most likely a leak, too.
+Every image is decoded once. Exact duplicates have the same pixels. Near duplicates have 64-bit perceptual hashes
+(`imagehash.phash`) that differ in few bits **and** similar thumbnails; by the hash alone, many products on white would be
+duplicates. A duplicate within a class is redundant, one across classes is a wrong label, and one across the split is a leak
+that invalidates the scores. Classes in different parts of the split whose names differ only in case, whitespace or Unicode
+normalization are most likely a leak, too.
 """
 
 import csv
@@ -33,10 +33,10 @@ from liftedstruct.runtime.progress import Bar
 
 __all__ = ["CheckUp", "Finding", "check_dataset", "check_list_file", "write_fixed_list"]
 
-THUMB = 16  # pixels a side of the thumbnails that near duplicates are compared by
-ALIKE = 6.0  # mean difference of two thumbnails, of 255: a re-encoded or resized copy has about 1, another photo 20 and more
-CORRELATED = 0.9  # and their correlation
-TINY = 32  # pixels; an image with a shorter side is noted
+THUMB = 16  # side length in pixels of the thumbnails that are compared
+ALIKE = 6.0  # maximum mean absolute difference of two thumbnails, of 255: about 1 for copies, 20 and more for others
+CORRELATED = 0.9  # minimum correlation of two thumbnails
+TINY = 32  # pixels; images with a shorter side are listed
 
 SERIOUS, NOTE = "serious", "note"
 PARTS = ("train", "validation", "test")
@@ -44,18 +44,18 @@ PARTS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Finding:
-    """One issue, and the images that it concerns."""
+    """Issue found in a dataset, and the images affected."""
 
     kind: str
-    severity: str  # "serious": fix it before training; "note": good to know
+    severity: str  # "serious": fix before training; "note": for information
     message: str
     images: Sequence[int] = ()  # indices in the image set
-    offenders: Sequence[int] = ()  # those of them that a fixed list leaves out
+    offenders: Sequence[int] = ()  # the subset that a fixed list leaves out
 
 
 @dataclass(frozen=True)
 class CheckUp:
-    """What :func:`check_dataset` found."""
+    """Result of `check_dataset`."""
 
     name: str
     root: str
@@ -65,16 +65,16 @@ class CheckUp:
 
     @property
     def serious(self) -> bool:
-        """Whether any issue should stop a training."""
+        """Whether any issue should be fixed before training."""
         return any(finding.severity == SERIOUS for finding in self.findings)
 
     @property
     def offenders(self) -> tuple[int, ...]:
-        """All images that a fixed list leaves out."""
+        """Indices of all images that a fixed list leaves out."""
         return tuple(sorted({i for finding in self.findings for i in finding.offenders}))
 
     def to_json(self, image_set: ImageSet) -> str:
-        """All of it as JSON: every image by its path, and all that the reader missed."""
+        """Return everything as JSON, with images as paths, and the missing and extra files of the image set."""
         content = {**asdict(self), "serious": self.serious, "missing": image_set.missing, "extra": image_set.extra}
         for finding in content["findings"]:
             for key in ("images", "offenders"):
@@ -86,17 +86,17 @@ class CheckUp:
         width = max((len(finding.kind) for finding in self.findings), default=0)
         lines += [f"  {finding.severity:<8} {finding.kind:<{width}}  {finding.message}" for finding in self.findings]
         n = sum(finding.severity == SERIOUS for finding in self.findings)
-        return "\n".join([*lines, "", f"{_count(n, 'serious issue')}." if n else "Nothing serious was found."])
+        return "\n".join([*lines, "", f"{_count(n, 'serious issue')}." if n else "No serious issues."])
 
 
 @dataclass(frozen=True)
 class _ImageSummary:
-    """What one decoding of one image says about it."""
+    """Properties of a decoded image."""
 
-    reason: str = ""  # why it cannot be used, or empty
+    reason: str = ""  # why it cannot be decoded, or empty
     size: tuple[int, int] = (0, 0)
     flat: bool = False
-    pixels: bytes = b""  # their digest
+    pixels: bytes = b""  # digest
     phash: bytes = b""
     thumb: NDArray[np.uint8] | None = None
 
@@ -105,13 +105,13 @@ def check_dataset(image_set: ImageSet, *, near: int = 10, workers: int | None = 
     """Decode every image and list the issues of the dataset.
 
     Args:
-        image_set: what ``read_images`` returned.
-        near: bits by which the 64-bit perceptual hashes of near duplicates may differ; 0 to 16.
-        workers: threads; default: one per core.
+        image_set: dataset, as returned by `read_images`.
+        near: number of bits in which the 64-bit perceptual hashes of near duplicates may differ, 0 to 16.
+        workers: number of threads; default: one per core.
         progress: show a progress bar.
     """
     if check_count("near", near, 0) > 16:
-        raise ValueError(f"near must be at most 16 of the 64 bits, got {near}: unrelated images differ by about 32. Try 10.")
+        raise ValueError(f"near must be at most 16 of the 64 bits, got {near}. Unrelated images differ in about 32; try 10.")
     summaries = []
     with (
         warnings.catch_warnings(action="ignore"),
@@ -142,9 +142,9 @@ def check_dataset(image_set: ImageSet, *, near: int = 10, workers: int | None = 
 
 
 def write_fixed_list(image_set: ImageSet, check_up: CheckUp, file: Path) -> ImageSet:
-    """Write a CSV list (path, label, split) without the offenders; the images are not touched.
+    """Write a CSV list (path, label, split) without the offenders; image files are not modified.
 
-    A class that is left with fewer than two images stays in the list: it can still be a negative.
+    Classes with fewer than two images left are kept: their images can still be negatives.
     """
     check_list_file(image_set, file)
     assert isinstance(image_set.source, FolderSource)
@@ -164,17 +164,17 @@ def write_fixed_list(image_set: ImageSet, check_up: CheckUp, file: Path) -> Imag
 
 
 def check_list_file(image_set: ImageSet, file: Path) -> None:
-    """Whether a list of these images can be written to this file, found out before the work."""
+    """Raise if a list of these images cannot be written to this file."""
     if not isinstance(image_set.source, FolderSource):
         raise ValueError(
-            f"a list can be written of images that are files, those of {image_set.root} are not. Make a folder of them."
+            f"a list requires images that are files in a folder, got {image_set.root}. Extract them into a folder."
         )
     if file.suffix.lower() != ".csv" or file.is_dir():
-        raise ValueError(f"a list must be a .csv file, got {file}. Give it another name.")
+        raise ValueError(f"the list must be a .csv file, got {file}. Choose another name.")
     if file.exists() and image_set.root.exists() and file.samefile(image_set.root):
-        raise ValueError(f"a list must not replace the one that was read, got {file}. Give it another name.")
+        raise ValueError(f"the list must not overwrite the input list, got {file}. Choose another name.")
     if file.is_file() and not file.read_bytes()[:200].lstrip(b"\xef\xbb\xbf").lower().startswith(b"path,label"):
-        raise ValueError(f"a list must not replace another kind of file, {file} is one. Give it another name.")
+        raise ValueError(f"the list must not overwrite a file that is not a list, got {file}. Choose another name.")
 
 
 def _summarize(source: Source, path: str) -> _ImageSummary:
@@ -210,7 +210,7 @@ def _bad_images(image_set: ImageSet, summaries: Sequence[_ImageSummary]) -> Iter
 
 
 def _near_duplicates(summaries: Sequence[_ImageSummary], unique: list[int], near: int) -> list[list[int]]:
-    """Groups of images that are linked by near-duplicate pairs; ``unique`` has one of each set of exact duplicates."""
+    """Group images linked by near-duplicate pairs; `unique` has one image from each set of exact duplicates."""
     if len(unique) < 2:
         return []
     import faiss
@@ -221,7 +221,7 @@ def _near_duplicates(summaries: Sequence[_ImageSummary], unique: list[int], near
     index = faiss.IndexBinaryFlat(64)
     index.add(codes)
     groups = DisjointSet(range(len(unique)))
-    # Queries go in blocks, and each compares thumbnails only with images that are not in its group yet.
+    # Search in blocks, and compare thumbnails only with images that are not in the same group yet.
     for start in range(0, len(codes), 256):
         limits, _, found = index.range_search(codes[start : start + 256], near + 1)
         for a, (low, high) in enumerate(zip(limits[:-1].tolist(), limits[1:].tolist(), strict=True), start):
@@ -234,17 +234,20 @@ def _near_duplicates(summaries: Sequence[_ImageSummary], unique: list[int], near
 
 
 def _look_alike(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Which thumbnails b differ little from a, and little of what there is to see: two small birds in one gray sky do not."""
+    """Return which thumbnails b have a small difference from a and a high correlation with it.
+
+    The difference alone would match images with the same background, such as two small birds in a gray sky.
+    """
     x, y, inner = a[None].astype(np.float32), b.astype(np.float32), (1, 2, 3)
     difference = np.abs(x - y).mean(axis=inner)
-    x, y = x - x.mean(axis=(1, 2), keepdims=True), y - y.mean(axis=(1, 2), keepdims=True)  # without the color of the sky
+    x, y = x - x.mean(axis=(1, 2), keepdims=True), y - y.mean(axis=(1, 2), keepdims=True)  # remove the mean color
     scale = np.sqrt((x * x).sum(axis=inner) * (y * y).sum(axis=inner))
     alike: NDArray[np.bool_] = (difference <= ALIKE) & ((x * y).sum(axis=inner) >= CORRELATED * scale)
     return alike
 
 
 def _duplicates(image_set: ImageSet, groups: list[list[int]], kind: str, what: str, bad: set[int]) -> Iterator[Finding]:
-    """Sort groups of duplicates by what they spoil."""
+    """Report groups of duplicates by severity: across the split, across classes, within a class."""
     places: dict[str, list[list[int]]] = {"across the split": [], "across classes": [], "within a class": []}
     for group in groups:
         classes = set(image_set.labels[group].tolist())
@@ -259,7 +262,7 @@ def _duplicates(image_set: ImageSet, groups: list[list[int]], kind: str, what: s
             continue
         within = place == "within a class"
         images = [i for group in found for i in group]
-        # within a class one stays, a good one if there is; elsewhere nobody knows which label is right, so all of them go
+        # within a class keep one image, a good one if possible; otherwise the correct label is unknown, so drop all
         stay = {next((i for i in group if i not in bad), group[0]) for group in found} if within else set()
         shown = " and ".join(image_set.paths[i] for i in found[0][:2])
         counts = f"{_count(len(found), 'group')}, {_count(len(images), 'image')}"
@@ -268,14 +271,14 @@ def _duplicates(image_set: ImageSet, groups: list[list[int]], kind: str, what: s
 
 
 def _name_leaks(image_set: ImageSet) -> Iterator[Finding]:
-    """Classes of nearly the same name in different parts of the split: most likely one class, and a leak."""
+    """Report classes with nearly the same name in different parts of the split, most likely a leak."""
     rank = [PARTS.index(part) for part in image_set.parts]
     groups = group_by_name(np.unique(image_set.labels), image_set.class_names)
     leaks = [group for group in groups if len({rank[c] for c in group}) > 1]
     if not leaks:
         return
     classes = [c for group in leaks for c in group]
-    trained = [c for group in leaks for c in group if rank[c] < max(rank[other] for other in group)]  # the others are tested
+    trained = [c for group in leaks for c in group if rank[c] < max(rank[other] for other in group)]  # others are evaluated
     images, offenders = (np.flatnonzero(np.isin(image_set.labels, some)).tolist() for some in (classes, trained))
     shown = ", ".join(f"{image_set.class_names[c]!r} ({image_set.parts[c]})" for c in leaks[0])
     text = f"{_count(len(leaks), 'group')} of names that differ only in {NAME_VARIATION}, such as {shown}; merge or rename them"
@@ -287,7 +290,7 @@ def _class_sizes(image_set: ImageSet) -> Iterator[Finding]:
     single = np.flatnonzero(sizes == 1)
     if len(single):
         images = np.flatnonzero(np.isin(image_set.labels, single)).tolist()
-        text = f"{len(single):,} with one image, which has no positive pair: {_printable(image_set.class_names[single[0]])}"
+        text = f"{len(single):,} with one image and no positive pair: {_printable(image_set.class_names[single[0]])}"
         yield Finding("small classes", NOTE, text, images)
     if len(image_set):
         present = sizes[sizes > 0]
@@ -300,5 +303,5 @@ def _count(n: int, what: str) -> str:
 
 
 def _printable(name: str) -> str:
-    """A name on one line: control characters and broken bytes are shown, not sent to the terminal."""
+    """Escape control characters and undecodable bytes of a name for a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in name)

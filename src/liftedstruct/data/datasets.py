@@ -1,6 +1,6 @@
-"""The paper's three datasets as downloaded, split as in the paper, with their counts verified.
+"""Readers for the paper's three datasets as downloaded, with the paper's splits and verified counts.
 
-A file that is absent, or there though no list names it, is a warning; lists that contradict themselves are an error.
+Missing files and files that are not listed cause warnings; inconsistent lists cause errors.
 """
 
 import math
@@ -22,7 +22,7 @@ __all__ += ["read_cars", "read_cub", "read_online_products"]
 
 @dataclass(frozen=True)
 class KnownDataset:
-    """How many images and classes a dataset must have: for training, for test."""
+    """Expected numbers of images and classes of a dataset, each as (training, test)."""
 
     name: str
     images: tuple[int, int]
@@ -36,31 +36,31 @@ ONLINE_PRODUCTS = KnownDataset("Stanford Online Products", images=(59551, 60502)
 CUB_FILES = ("images.txt", "image_class_labels.txt", "classes.txt")
 EBAY_FILES = ("Ebay_train.txt", "Ebay_test.txt")
 EBAY_HEADER = ["image_id", "class_id", "super_class_id", "path"]
-MAT_ENTRIES = 10**6  # of a variable of cars_annos.mat; the largest has 16,185
+MAT_ENTRIES = 10**6  # limit for a variable in cars_annos.mat; the largest has 16,185
 AGAIN = "Download the dataset again."
 
 
 def find_cub(path: Path) -> list[Path]:
-    """The folders of CUB-200-2011: this one, or those right below it."""
-    return _find(path, lambda folder: sum((folder / name).is_file() for name in CUB_FILES) > 1)  # one may be missing
+    """Find folders of CUB-200-2011: the path itself, or its direct subfolders."""
+    return _find(path, lambda folder: sum((folder / name).is_file() for name in CUB_FILES) > 1)  # one of them may be missing
 
 
 def find_cars(path: Path) -> list[Path]:
-    """The folders of CARS196, in either layout: this one, or those right below it."""
+    """Find folders of CARS196, in either layout: the path itself, or its direct subfolders."""
     return _find(
         path, lambda folder: (folder / "cars_annos.mat").is_file() or (folder / "car_ims").is_dir() or _has_joint_cars(folder)
     )
 
 
 def find_online_products(path: Path) -> list[Path]:
-    """The folders of Stanford Online Products: this one, or those right below it."""
+    """Find folders of Stanford Online Products: the path itself, or its direct subfolders."""
     return _find(path, lambda folder: any((folder / name).is_file() for name in EBAY_FILES))
 
 
 def read_cub(path: Path) -> ImageSet:
-    """CUB-200-2011: the first 100 classes to train on, the last 100 for test.
+    """Read CUB-200-2011: the first 100 classes are training classes, the last 100 are test classes.
 
-    From its folder, the one above it, or its archive as it is.
+    The path is its folder, the parent of its folder, or its archive.
     """
     source: Source
     if path.is_dir():
@@ -75,7 +75,7 @@ def read_cub(path: Path) -> ImageSet:
     _check_classes(CUB, len(classes), "classes.txt")
     wrong = sorted(key for key in images.keys() | labels.keys() if key not in images or labels.get(key) not in numbers)
     if wrong:
-        raise ValueError(f"{', '.join(CUB_FILES)} must agree, they do not for image {wrong[0]} (of {len(wrong)}). {AGAIN}")
+        raise ValueError(f"{', '.join(CUB_FILES)} must agree, got a mismatch for image {wrong[0]} (of {len(wrong)}). {AGAIN}")
     return _verified(
         CUB,
         root,
@@ -88,12 +88,12 @@ def read_cub(path: Path) -> ImageSet:
 
 
 def read_cars(path: Path) -> ImageSet:
-    """CARS196: the first 98 classes to train on, the last 98 for test.
+    """Read CARS196: the first 98 classes are training classes, the last 98 are test classes.
 
-    Either ``cars_annos.mat`` beside ``car_ims``, with the classes in the order of their numbers, or ``train/<class>`` and
-    ``test/<class>`` as it is often redistributed. That split is one of images and not the paper's: the two are joined, and the
-    classes taken in the order of their names. Within some makes the official numbers are in another order, but the first 98
-    are the same classes.
+    Two layouts are supported: `cars_annos.mat` and `car_ims`, with classes in numeric order, and `train/<class>` and
+    `test/<class>`, as CARS196 is often redistributed. The latter is a split by image, not the paper's split: both folders are
+    merged, and classes are in alphabetical order. The official class numbers differ within some makes, but the first 98
+    classes are the same.
     """
     root = _only(find_cars(path), path, CARS, ("cars_annos.mat", "car_ims"))
     if (root / "cars_annos.mat").is_file() or (root / "car_ims").is_dir():
@@ -113,15 +113,15 @@ def read_cars(path: Path) -> ImageSet:
 
 
 def read_online_products(path: Path) -> ImageSet:
-    """Stanford Online Products: the split of its two lists; a class is called after its super-class and number."""
+    """Read Stanford Online Products, with the split of its two lists; class names are the super-class and a number."""
     root = _only(find_online_products(path), path, ONLINE_PRODUCTS, EBAY_FILES)
     train, test = (_ebay_rows(root / name) for name in EBAY_FILES)
     super_classes = {key: file.split("/")[0].removesuffix("_final") for key, file in train + test}
     both = {key for key, _ in train} & {key for key, _ in test}
     if both:
         raise ValueError(
-            f"a class must be in one part of the split, {min(both)} is in Ebay_train.txt and Ebay_test.txt "
-            f"(first of {len(both)} such classes). {AGAIN}"
+            f"each class must be in one part of the split, got {min(both)} in Ebay_train.txt and Ebay_test.txt "
+            f"(first of {len(both)}). {AGAIN}"
         )
     keys = sorted(super_classes)
     number = {key: i for i, key in enumerate(keys)}
@@ -148,20 +148,20 @@ def _verified(
     files: Sequence[str],
     test: Sequence[int] | None = None,
 ) -> ImageSet:
-    """The images that are listed and there, with a warning of every difference from what the dataset must have.
+    """Return the listed images that exist, with a warning for every difference from the expected counts.
 
-    ``test`` has the numbers of the test classes; without it they are those after the training classes.
+    `test` has the numbers of the test classes; by default all classes after the training classes are test classes.
     """
     is_test = np.isin(np.arange(len(class_names)), np.arange(dataset.classes[0], len(class_names)) if test is None else test)
     names = Counter(listed)
     if len(names) < len(listed):
         again = names.most_common(1)[0][0]
-        raise ValueError(f"{dataset.name} must list an image once, {again!r} is listed twice. {AGAIN}")
+        raise ValueError(f"{dataset.name} must list each image once, got {again!r} more than once. {AGAIN}")
     there = set(files)
     is_there = np.array([name in there for name in listed], dtype=bool)
     if not is_there.any():
         raise ValueError(
-            f"{dataset.name} must have its images beside its lists, none of {brief(listed, 1)} is in {str(root)!r}. "
+            f"{dataset.name} must have its images beside its lists, got none of {brief(listed, 1)} in {str(root)!r}. "
             "Unpack the images there too."
         )
     y = np.array(labels, dtype=np.int64)
@@ -177,12 +177,12 @@ def _verified(
         ):
             if n != right:
                 difference = f"{right - n:,} missing" if n < right else f"{n - right:,} extra"
-                warnings.append(f"{dataset.name}: {word} {what}: {n:,} instead of {right:,}, {difference}")
+                warnings.append(f"{dataset.name}: expected {right:,} {word} {what}, got {n:,} ({difference})")
         if absent:
-            warnings.append(f"{dataset.name}: {word} images whose files are absent are left out: {brief(absent)}")
+            warnings.append(f"{dataset.name}: {word} images without a file are left out: {brief(absent)}")
     extra = sorted(there - names.keys(), key=os.fsencode)
     if extra:
-        warnings.append(f"{dataset.name}: images that no list names are left out: {brief(extra)}")
+        warnings.append(f"{dataset.name}: images that are not listed are left out: {brief(extra)}")
     return ImageSet(
         name=dataset.name,
         root=root,
@@ -198,7 +198,7 @@ def _verified(
 
 
 def _find(path: Path, has: Callable[[Path], bool]) -> list[Path]:
-    """The folder itself if it has the layout, otherwise those right below it that have."""
+    """Return the folder itself if it has the layout, otherwise its direct subfolders that have it."""
     if not _is_open(path):
         return []
     if has(path):
@@ -207,7 +207,7 @@ def _find(path: Path, has: Callable[[Path], bool]) -> list[Path]:
 
 
 def _folders(path: Path) -> set[str]:
-    """The names of the folders right below, without hidden ones and those that cannot be read."""
+    """Return the names of the direct subfolders, without hidden and unreadable ones."""
     if not _is_open(path):
         return set()
     with os.scandir(path) as entries:
@@ -222,15 +222,15 @@ def _only(found: list[Path], path: Path, dataset: KnownDataset, names: Sequence[
     if len(found) == 1:
         return found[0]
     if found:
-        raise ValueError(f"path must name one dataset, {str(path)!r} holds {brief(map(str, found))}. Pass one of these.")
+        raise ValueError(f"path must contain one dataset, got {brief(map(str, found))} in {str(path)!r}. Pass one of these.")
     raise ValueError(
         f"{dataset.name} must be a folder with {', '.join(names)}, got {str(path)!r} without them. "
-        "Pass the folder that they are in, or another kind."
+        "Pass the folder that contains them, or another kind."
     )
 
 
 def _has_joint_cars(folder: Path) -> bool:
-    """Whether train and test hold the same 196 classes, which those of an ordinary split do not."""
+    """Return whether train and test contain the same 196 classes, unlike those of a split by class."""
     train = _folders(folder / "train")
     return len(train) == sum(CARS.classes) and train == _folders(folder / "test")
 
@@ -240,11 +240,11 @@ def _files_below(root: Path, folder: str) -> list[str]:
 
 
 def _above(source: TarSource) -> str:
-    """The folder inside of the archive that has the lists, as "CUB_200_2011/", or "" if they are at the top."""
+    """Return the folder with the lists in the archive, such as "CUB_200_2011/", or "" for the top level."""
     lists = [name for name in source.members if f"/{name}".endswith(f"/{CUB_FILES[0]}")]
     if not lists:
         raise ValueError(
-            f"an archive must be that of {CUB.name}, with {', '.join(CUB_FILES)}, got {str(source.archive)!r} without them. "
+            f"an archive must be of {CUB.name}, with {', '.join(CUB_FILES)}, got {str(source.archive)!r} without them. "
             "Unpack it and pass the folder."
         )
     return min(lists, key=len).removesuffix(CUB_FILES[0])
@@ -259,26 +259,26 @@ def _read(dataset: KnownDataset, root: Path, name: str, read: Callable[[str], by
 
 
 def _lines(text: bytes) -> list[tuple[int, str]]:
-    """The lines that are not empty, with their numbers from 1; names that are not UTF-8 come through as surrogates."""
+    """Return the non-empty lines with their numbers from 1; bytes that are not UTF-8 become surrogates."""
     lines = text.decode("utf-8-sig", "surrogateescape").split("\n")
     return [(n, line) for n, line in enumerate((line.strip() for line in lines), start=1) if line]
 
 
 def _numbered(text: bytes, file: str) -> dict[int, str]:
-    """A list of CUB-200-2011: a number, a space, and what it stands for."""
+    """Parse a list of CUB-200-2011, whose lines are a number, a space and a value."""
     entries: dict[int, str] = {}
     for n, line in _lines(text):
         key, _, value = line.partition(" ")
         if not (key.isascii() and key.isdigit() and value.strip()):
             raise ValueError(f"{file}, line {n}: a line must be a number and a name, got {line!r}. {AGAIN}")
         if int(key) in entries:
-            raise ValueError(f"{file}, line {n}: a number must be there once, got {key} again. {AGAIN}")
+            raise ValueError(f"{file}, line {n}: a number must occur once, got {key} again. {AGAIN}")
         entries[int(key)] = value.strip()
     return entries
 
 
 def _check_classes(dataset: KnownDataset, n: int, where: str) -> None:
-    """Without all of the classes nobody can say which are the first half."""
+    """Raise if classes are missing or extra: the split by class order requires all of them."""
     if n != sum(dataset.classes):
         raise ValueError(
             f"{dataset.name} must have {sum(dataset.classes)} classes, got {n} in {where}. "
@@ -287,11 +287,11 @@ def _check_classes(dataset: KnownDataset, n: int, where: str) -> None:
 
 
 def _annotations(file: Path) -> tuple[list[str], list[int], list[str]]:
-    """Paths, class numbers from 0 and class names of ``cars_annos.mat``."""
-    from scipy.io import loadmat, whosmat  # for these data alone
+    """Return the paths, class numbers from 0 and class names in `cars_annos.mat`."""
+    from scipy.io import loadmat, whosmat  # only needed for this dataset
 
     try:
-        for name, shape, _ in whosmat(file):  # loadmat allocates what a header claims
+        for name, shape, _ in whosmat(file):  # loadmat allocates any size that a header claims
             if math.prod(shape) > MAT_ENTRIES:
                 raise ValueError(f"{name} of shape {shape}")
         content = loadmat(file, squeeze_me=True, variable_names=("annotations", "class_names"))
@@ -307,12 +307,12 @@ def _annotations(file: Path) -> tuple[list[str], list[int], list[str]]:
     _check_classes(CARS, len(class_names), "cars_annos.mat")
     wrong = [label + 1 for label in labels if not 0 <= label < len(class_names)]
     if wrong:
-        raise ValueError(f"cars_annos.mat must have classes 1 to {len(class_names)}, got {wrong[0]}. {AGAIN}")
+        raise ValueError(f"cars_annos.mat must have classes from 1 to {len(class_names)}, got {wrong[0]}. {AGAIN}")
     return listed, labels, class_names
 
 
 def _ebay_rows(file: Path) -> list[tuple[int, str]]:
-    """Class and path of every line of a list of Stanford Online Products."""
+    """Return the class and path of every line of a list of Stanford Online Products."""
     lines = _lines(_read(ONLINE_PRODUCTS, file.parent, file.name, lambda _: file.read_bytes()))
     if not lines or lines[0][1].split() != EBAY_HEADER:
         got = lines[0][1] if lines else ""

@@ -1,8 +1,8 @@
-"""One image file in, one square of RGB bytes out, whatever the file is; and one short reason where that cannot be.
+"""Decode image files of any supported format into RGB squares, with a short reason for each image that cannot be decoded.
 
-Threads may decode at the same time: pillow releases the interpreter lock while it works, and nothing global is switched here.
-Pillow warns of much that is harmless; warnings are best ignored around such threads, once for all of them. A truncated file is
-refused, unless the caller has set pillow's own ``ImageFile.LOAD_TRUNCATED_IMAGES``.
+Decoding is thread-safe: pillow releases the GIL while it decodes, and this module changes no global state. Pillow emits many
+harmless warnings; callers should ignore them once, around all threads. A truncated file is an error unless the caller sets
+pillow's `ImageFile.LOAD_TRUNCATED_IMAGES`.
 """
 
 import contextlib
@@ -22,16 +22,16 @@ from liftedstruct.runtime.checks import check_count, pick
 
 __all__ = ["RESIZE_MODES", "ImageError", "SourceError", "content_hash", "decode", "is_transient", "load_rgb"]
 
-# What is decoded inside of pillow. Others are refused: some of its plug-ins start programs (EPS) or are for fonts and icons.
+# Formats that pillow decodes itself. Others are rejected: some plug-ins start programs (EPS) or are for fonts and icons.
 FORMATS = {"AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP"}
-FILTER = Image.Resampling.BILINEAR  # antialiased; bicubic rings along the edges of products on white, and takes longer
-NEAR_WHITE = 250  # of 255, in gray; this and the margin of pixels that stays around a product are the authors' own numbers
+FILTER = Image.Resampling.BILINEAR  # antialiased; bicubic rings at the edges of products on white, and is slower
+NEAR_WHITE = 250  # gray level of 255; this and the margin in pixels around a product are the authors' values
 MARGIN = 15
-FILE_ERRORS = {  # errors of one file; any other says that its disk, its network or this machine failed, and may work again
+FILE_ERRORS = {  # errors of a single file; any other is a failure of the disk, network or machine, and may be temporary
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
-    *(errno.EINVAL, errno.EOVERFLOW, errno.EFBIG),  # a damaged file that points outside of itself
+    *(errno.EINVAL, errno.EOVERFLOW, errno.EFBIG),  # a damaged file with offsets beyond its end
 }
-REASONS = (  # errors, and what to say of them in a few words that do not name the file
+REASONS = (  # exception types and their short reasons, without the file name
     (IsADirectoryError, "is a folder"),
     (PermissionError, "no permission"),
     ((FileNotFoundError, NotADirectoryError), "missing"),
@@ -42,26 +42,29 @@ REASONS = (  # errors, and what to say of them in a few words that do not name t
 
 
 class ImageError(ValueError):
-    """An image that cannot be used; its text is the reason, in a few words on one line."""
+    """Error for an image that cannot be used; the message is a short reason on one line."""
 
 
 class SourceError(ImageError):
-    """An image that could not be reached now, whatever it holds: its disk, its network or this machine failed."""
+    """Error for an image that could not be read because its disk, the network or this machine failed."""
 
 
 def decode(source: Source, path: str, size: int = 256, resize_mode: str = "squash") -> NDArray[np.uint8]:
-    """The image upright, in RGB, over white, as (size, size, 3) bytes; raises :class:`ImageError` and nothing else for it.
+    """Decode an image into (size, size, 3) uint8 RGB: EXIF orientation applied, transparency over white.
 
     Args:
-        source: Opens the image.
-        path: The image, as the source knows it.
-        size: Side of the square.
-        resize_mode: How a rectangle becomes a square, a name in ``RESIZE_MODES``.
+        source: Source that opens the image.
+        path: Path of the image in the source.
+        size: Side length of the square in pixels.
+        resize_mode: How a rectangular image becomes a square, a key of `RESIZE_MODES`.
+
+    Raises:
+        ImageError: The image cannot be decoded. No other exception is raised for a bad image.
 
     """
     shape, size = pick(RESIZE_MODES, resize_mode, "resize_mode"), check_count("size", size)
-    # A photograph of many times the size is decoded by the JPEG at a half, a quarter or an eighth, never below twice the
-    # size. The white border is measured in pixels of the file, so it is found at full size.
+    # A large JPEG is decoded at 1/2, 1/4 or 1/8 scale, but to at least twice the size. Trimming measures the white border in
+    # pixels of the file, so it needs full resolution.
     least = None if resize_mode == "trim-letterbox" else 2 * size
     image = load_rgb(source, path, least)
     with _short_reasons():
@@ -70,7 +73,7 @@ def decode(source: Source, path: str, size: int = 256, resize_mode: str = "squas
 
 @contextlib.contextmanager
 def _short_reasons() -> Iterator[None]:
-    """Whatever is raised inside becomes an :class:`ImageError`: pillow meets bad bytes with almost any exception."""
+    """Convert any exception to an `ImageError`: pillow raises almost any type for bad bytes."""
     try:
         yield
     except ImageError:
@@ -81,12 +84,12 @@ def _short_reasons() -> Iterator[None]:
 
 @_short_reasons()
 def content_hash(source: Source, path: str) -> int:
-    """64 bits of the bytes of an image file, whatever it is called.
+    """Return a 64-bit hash of the bytes of an image file, independent of its name.
 
-    An image that is no file is told by what its source says of its ``content``, or by its fingerprint.
+    For images that are not files, hash the source's `content(path)` if it has one, else its `fingerprint(path)`.
 
     Raises:
-        ImageError: it cannot be read.
+        ImageError: The image cannot be read.
 
     """
     blake = functools.partial(hashlib.blake2b, digest_size=8)
@@ -101,11 +104,14 @@ def content_hash(source: Source, path: str) -> int:
 
 @_short_reasons()
 def load_rgb(source: Source, path: str, least: int | None = None) -> Image.Image:
-    """The whole image upright, in RGB, over white; both sides stay at least ``least`` where a JPEG is decoded smaller."""
+    """Load an image as RGB, EXIF orientation applied, transparency over white.
+
+    With `least`, a JPEG may be decoded at reduced scale, with both sides at least that long.
+    """
     _check_file(source, path)
     with source.open(path) as image:
         if image.format is not None and image.format not in FORMATS:
-            raise ImageError(f"format {image.format} is not read")
+            raise ImageError(f"unsupported format {image.format}")
         limit = Image.MAX_IMAGE_PIXELS
         if limit is not None and image.width * image.height > limit:  # pillow only warns up to twice the limit
             raise ImageError(f"too many pixels: {image.width} x {image.height}")
@@ -117,7 +123,7 @@ def load_rgb(source: Source, path: str, least: int | None = None) -> Image.Image
 
 
 def _check_file(source: Source, path: str) -> None:
-    """Refuse what must not be opened (a pipe would wait for ever), and what has a better name than "not an image"."""
+    """Reject what must not be opened (a pipe would block), and give a more specific reason than "not an image"."""
     if isinstance(source, FolderSource):
         found = (source.root / path).stat()
         if not stat.S_ISREG(found.st_mode):
@@ -128,20 +134,20 @@ def _check_file(source: Source, path: str) -> None:
 
 def _set_upright(image: Image.Image) -> None:
     try:
-        ImageOps.exif_transpose(image, in_place=True)  # turns the pixels first, then edits the EXIF
-    except Exception as error:  # broken EXIF says nothing about the pixels
+        ImageOps.exif_transpose(image, in_place=True)  # rotates the pixels before it edits the EXIF
+    except Exception as error:  # the pixels may be fine if only the EXIF is broken
         if is_transient(error):
             raise
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """RGB from any mode; what is transparent shows white."""
+    """Convert an image of any mode to RGB, with transparency over white."""
     if image.mode == "RGB" and "transparency" not in image.info:
         return image.copy() if isinstance(image, ImageFile.ImageFile) and image.readonly else image
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         return _from_deep(image)
     if image.mode == "CMYK" and image.format == "JPEG" and "adobe" not in image.info:
-        return ImageChops.invert(image).convert("RGB")  # pillow takes Adobe's inverted inks for granted
+        return ImageChops.invert(image).convert("RGB")  # pillow assumes Adobe's inverted CMYK
     if image.has_transparency_data:
         over = image.convert("RGBA")
         rgb = Image.new("RGB", image.size, "white")
@@ -151,13 +157,13 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _from_deep(image: Image.Image) -> Image.Image:
-    """Gray of 16 or 32 bits or of floats to 8 bits: by its own range, where it is a usual one, else from least to most."""
+    """Convert 16-bit, 32-bit or float grayscale to 8 bits: by a standard range if the values fit one, else min to max."""
     v = np.asarray(image).astype(np.float64)
     clear = v == image.info["transparency"] if isinstance(image.info.get("transparency"), int) else None
     v[~np.isfinite(v)] = 0
     low, high = float(v.min()), float(v.max())
     usual = {"F": (1.0, 255.0, 65535.0), "I": (255.0, 65535.0)}.get(image.mode, (65535.0,))
-    if image.format == "PPM":  # pillow has spread it over 16 bits
+    if image.format == "PPM":  # pillow scales it to 16 bits
         usual = (65535.0,)
     top = next((top for top in usual if low >= 0 and high <= top), None)
     gray = v * (255 / top) if top else (v - low) * (255 / max(high - low, 1))
@@ -168,12 +174,12 @@ def _from_deep(image: Image.Image) -> Image.Image:
 
 
 def squash(image: Image.Image, size: int) -> Image.Image:
-    """Both sides to ``size``; proportions are lost, nothing else is."""
+    """Resize both sides to the target size, ignoring the aspect ratio."""
     return image.resize((size, size), FILTER)
 
 
 def letterbox(image: Image.Image, size: int) -> Image.Image:
-    """The longest side to ``size``, white around."""
+    """Resize the longer side to the target size and pad with white."""
     scale = size / max(image.size)
     width, height = (max(1, round(side * scale)) for side in image.size)
     square = Image.new("RGB", (size, size), "white")
@@ -182,8 +188,8 @@ def letterbox(image: Image.Image, size: int) -> Image.Image:
 
 
 def trim_letterbox(image: Image.Image, size: int) -> Image.Image:
-    """Cut the near-white border off but for a margin, then letterbox, as the paper's authors did for Online Products."""
-    box = image.convert("L").point(lambda gray: gray < NEAR_WHITE).getbbox()  # of what is not nearly white
+    """Trim the near-white border except for a margin, then letterbox, as the paper's authors did for Online Products."""
+    box = image.convert("L").point(lambda gray: gray < NEAR_WHITE).getbbox()  # of the pixels that are not near white
     if box:
         left, top = max(0, box[0] - MARGIN), max(0, box[1] - MARGIN)
         right, bottom = min(image.width, box[2] + MARGIN), min(image.height, box[3] + MARGIN)
@@ -199,7 +205,7 @@ RESIZE_MODES: dict[str, Callable[[Image.Image, int], Image.Image]] = {
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether an error is of the disk, the network or the machine, so that the same file may be read later."""
+    """Return whether an error comes from the disk, network or machine, so that reading the file may succeed later."""
     return isinstance(error, OSError) and error.errno is not None and error.errno not in FILE_ERRORS
 
 

@@ -1,4 +1,4 @@
-"""The image files below a folder: found by their suffix, in an order that is the same on every machine."""
+"""Find image files in a folder by suffix, in the same order on every machine."""
 
 import os
 from collections.abc import Iterable
@@ -12,33 +12,33 @@ SUFFIXES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", 
 
 @dataclass(frozen=True)
 class ImageTree:
-    """The images below a folder."""
+    """Image files in a folder and its subfolders."""
 
-    images: dict[str, list[str]]  # folder as "chairs/red", "" for the root -> names of its images; both in byte order
-    warnings: tuple[str, ...]  # what was left out
-    left_out: tuple[str, ...] = ()  # all of it, by path
+    images: dict[str, list[str]]  # folder such as "chairs/red", "" for the root -> file names; both in byte order
+    warnings: tuple[str, ...]  # about what was left out
+    left_out: tuple[str, ...] = ()  # paths of all files and folders that were left out
 
     def paths(self, below: str = "") -> list[str]:
-        """Every image, by its path, behind the path of the root itself."""
+        """Return the path of every image, with `below` in front of it."""
         return [_join(below, _join(folder, name)) for folder, names in self.images.items() for name in names]
 
 
 def is_image(name: str) -> bool:
-    """Whether the name ends as an image's does, in capitals or not."""
+    """Return whether a file name has the suffix of an image, ignoring case."""
     return name[name.rfind(".") :].lower() in SUFFIXES if "." in name else False
 
 
 def image_tree(root: Path) -> ImageTree:
-    """Walk a folder to any depth, through links too, without hidden files and folders.
+    """Walk a folder recursively, following symbolic links and skipping hidden files and folders.
 
-    A folder is read once, by its own name before the name of a link, so links in a circle come to an end. A broken link or a
-    pipe that is named as an image counts as one: decoding says why it is not.
+    Each folder is visited once, under its own path rather than a link's, so cyclic links terminate. A broken link or a pipe
+    with the suffix of an image is included; decoding reports why it cannot be read.
     """
     images: dict[str, list[str]] = {}
     left_out: dict[str, list[str]] = {
         "files that are not images": [],
         "folders that cannot be read": [],
-        "links to folders that are read already": [],
+        "links to folders that were already visited": [],
     }
     others, unreadable, repeated = left_out.values()
     seen = {_identity(parent) for parent in root.resolve().parents}
@@ -59,7 +59,7 @@ def image_tree(root: Path) -> ImageTree:
         except OSError as error:
             if not folder:
                 raise ValueError(
-                    f"{str(root)!r} must be a folder that can be read, got: {error.strerror}. Check its permissions."
+                    f"{str(root)!r} must be a readable folder, got: {error.strerror}. Check its permissions."
                 ) from error
             unreadable.append(folder)
             continue
@@ -83,7 +83,7 @@ def image_tree(root: Path) -> ImageTree:
 
 
 def brief(names: Iterable[str], most: int = 5) -> str:
-    """How many names there are and the first of them, on one line whatever is in the names.
+    """Format the number of names and the first few of them, on one line whatever the names contain.
 
     >>> brief(["a", "b", "c"], most=2)
     "3 ('a', 'b', ...)"

@@ -1,4 +1,4 @@
-"""A dataset as a list: where each image is, its class, and which classes are for training, validation and test."""
+"""Datasets as lists: the path and class of each image, and the split into training, validation and test classes."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ Indices = NDArray[np.int64]
 
 
 class ClassSplit:
-    """Labels and a split of their classes, as a list of images or a prepared dataset has them."""
+    """Base class of `ImageSet` and `PackedImages`: labels, and a split of their classes."""
 
     labels: Indices
     test_classes: Indices
@@ -29,7 +29,7 @@ class ClassSplit:
 
     @cached_property
     def validation(self) -> Indices:
-        """Indices of the validation images: of training classes that are held out to choose settings."""
+        """Indices of the validation images, whose classes are held out of the training classes to choose settings."""
         return np.flatnonzero(np.isin(self.labels, self.validation_classes))
 
     @cached_property
@@ -40,23 +40,23 @@ class ClassSplit:
 
 @dataclass(frozen=True, eq=False)
 class ImageSet(ClassSplit):
-    """Images, their classes, and a split of the **classes**: no class is in two parts.
+    """Images, their classes, and a split by **class**: no class is in two parts.
 
-    The validation classes are taken from the training classes; the test classes are never used to choose a setting.
+    The validation classes are held out of the training classes; the test classes are never used to choose a setting.
     """
 
     name: str  # of the layout: "CUB-200-2011", "folder", ...
-    root: Path  # folder, file or archive that it was read from
+    root: Path  # folder, file or archive it was read from
     source: Source
-    paths: tuple[str, ...]  # n, as the source knows them
+    paths: tuple[str, ...]  # n, relative to the source
     labels: Indices  # (n,), class numbers 0..C-1
     class_names: tuple[str, ...]  # C
     test_classes: Indices  # sorted class numbers
     validation_classes: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    super_classes: tuple[str, ...] = ()  # C, or none
-    warnings: tuple[str, ...] = ()  # what is missing or extra
-    missing: tuple[str, ...] = ()  # every file that should be there and is not
-    extra: tuple[str, ...] = ()  # every file or folder that is there and was left out
+    super_classes: tuple[str, ...] = ()  # C, or empty
+    warnings: tuple[str, ...] = ()  # about missing and extra files, for instance
+    missing: tuple[str, ...] = ()  # every listed file that does not exist
+    extra: tuple[str, ...] = ()  # every file or folder that was left out
 
     def __post_init__(self) -> None:
         C = len(self.class_names)
@@ -65,11 +65,11 @@ class ImageSet(ClassSplit):
         numbers = {"labels": self.labels, "test classes": self.test_classes, "validation classes": self.validation_classes}
         for what, classes in numbers.items():
             if len(classes) and not (classes.min() >= 0 and classes.max() < C):
-                raise ValueError(f"{what} must be class numbers 0 to {C - 1}, got {classes.min()} to {classes.max()}.")
+                raise ValueError(f"{what} must be class numbers from 0 to {C - 1}, got {classes.min()} to {classes.max()}.")
         both = np.intersect1d(self.test_classes, self.validation_classes)
         if len(both):
             raise ValueError(
-                f"no class may be in two parts of a split, {self.class_names[both[0]]!r} is in test and validation."
+                f"each class must be in one part of the split, got {self.class_names[both[0]]!r} in test and validation."
             )
 
     def __len__(self) -> int:
@@ -77,21 +77,21 @@ class ImageSet(ClassSplit):
 
     @cached_property
     def train_classes(self) -> Indices:
-        """Classes that are neither for validation nor for test."""
+        """Class numbers that are in neither the validation nor the test classes."""
         return np.setdiff1d(np.arange(len(self.class_names)), np.concatenate((self.test_classes, self.validation_classes)))
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
-        """Of each class "train", "validation" or "test"; C of them."""
+        """Part of the split of each class: "train", "validation" or "test"."""
         words = np.full(len(self.class_names), "train", dtype=object)
         words[self.validation_classes], words[self.test_classes] = "validation", "test"
         return tuple(words)
 
     def with_validation(self, fraction: float, seed: int = 0) -> "ImageSet":
-        """Hold out a random fraction of the **training** classes, see :func:`liftedstruct.data.hold_out`."""
+        """Return a copy with a random fraction of the **training** classes held out, see `liftedstruct.data.hold_out`."""
         pool = np.setdiff1d(np.arange(len(self.class_names)), self.test_classes)
         return replace(self, validation_classes=hold_out(pool, self.class_names, fraction, seed=[seed, 2]))
 
     def subset(self, keep: Indices) -> "ImageSet":
-        """The same classes and split with these images only."""
+        """Return a copy with only these images, with the same classes and split."""
         return replace(self, paths=tuple(self.paths[i] for i in keep), labels=self.labels[keep])

@@ -1,4 +1,4 @@
-"""A prepared dataset: random crops for training and center crops for testing, read from one memory-mapped file."""
+"""Prepared datasets: random crops for training and center crops for evaluation, read from one memory-mapped file."""
 
 import json
 from collections.abc import Sequence
@@ -17,31 +17,37 @@ from liftedstruct.runtime.checks import check_count
 __all__ = ["DEFAULT_SIZE", "META", "SIZE_PER_CROP", "PackedImages", "read_record"]
 
 FORMAT, VERSION = "liftedstruct packed", 3
-DEFAULT_SIZE = 256  # side of the images, as in the paper
-SIZE_PER_CROP = 8 / 7  # images are larger than the crops by about this factor: 256 for 224
+DEFAULT_SIZE = 256  # side length of the images, as in the paper
+SIZE_PER_CROP = 8 / 7  # ratio of image size to crop size, about 256 to 224
 IMAGES, LABELS, CONTENTS, PATHS, META = "images.npy", "labels.npy", "contents.npy", "paths.json", "meta.json"
-PROGRESS = "progress.json"  # there while a prepare is unfinished
+PROGRESS = "progress.json"  # exists while prepare is unfinished
 Crops = NDArray[np.uint8]  # (m, crop, crop, 3)
 
 
 class PackedImages(ClassSplit):
-    """A dataset written by :func:`liftedstruct.prepare`. Opening it reads no pixels; a pickle of it holds the folder's name."""
+    """Dataset written by `liftedstruct.prepare`.
+
+    Opening it reads no pixels, and pickling it stores only the folder path, the checksum and the number of images.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
         meta = read_record(self.folder / META)
         if meta is None:
             if read_record(self.folder / PROGRESS) is not None:
-                raise ValueError(f"{folder} must be finished to be read, its prepare was interrupted. Run prepare again.")
-            raise ValueError(f"{folder} must be a folder made by prepare, it has no {META} of one. Run liftedstruct prepare.")
+                raise ValueError(f"{folder} must be completely prepared, got an interrupted prepare. Run prepare again.")
+            raise ValueError(f"{folder} must be a prepared dataset, got no valid {META}. Run liftedstruct prepare.")
         if meta["version"] != VERSION:
-            raise ValueError(f"{folder} must be of version {VERSION}, got {meta['version']}. Run prepare again with --force.")
+            raise ValueError(
+                f"{folder} must be a prepared dataset of version {VERSION}, got version {meta['version']}. "
+                "Run prepare again with --force."
+            )
         self.size: int = meta["plan"]["size"]
         self.resize_mode: str = meta["plan"]["resize_mode"]
         self.name: str = meta["plan"]["name"]
-        self.checksum: str = meta["checksum"]  # of names, sizes and times of the image files, labels and settings
+        self.checksum: str = meta["checksum"]  # of the names, sizes and mtimes of the image files, the labels and the settings
         self.class_names: tuple[str, ...] = tuple(meta["class_names"])
-        self.super_classes: tuple[str, ...] = tuple(meta["super_classes"])  # one per class, or none
+        self.super_classes: tuple[str, ...] = tuple(meta["super_classes"])  # one per class, or empty
         self.left_out: tuple[tuple[str, str], ...] = tuple((each["path"], each["reason"]) for each in meta["left_out"])
         self.test_classes = np.array(meta["test_classes"], dtype=np.int64)
         self.validation_classes = np.array(meta["validation_classes"], dtype=np.int64)
@@ -49,9 +55,9 @@ class PackedImages(ClassSplit):
         self.labels = self._load(LABELS, np.dtype(np.int64), (n,))
         self.contents: NDArray[np.uint64] = self._load(CONTENTS, np.dtype(np.uint64), (n,))  # hashes of the image files
         self.images: NDArray[np.uint8] = self._load(IMAGES, np.dtype(np.uint8), (n, self.size, self.size, 3))
-        self.paths: tuple[str, ...] = tuple(self._load(PATHS, np.dtype(object), (n,)))  # as the source of the images knew them
+        self.paths: tuple[str, ...] = tuple(self._load(PATHS, np.dtype(object), (n,)))  # in the source of the images
         if read_record(self.folder / META) != meta:
-            raise ValueError(f"{folder} must not change while it is opened, prepare has just replaced it. Open it again.")
+            raise ValueError(f"{folder} must not change while it is opened, but prepare has just replaced it. Open it again.")
 
     def _load(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         file = self.folder / name
@@ -63,8 +69,8 @@ class PackedImages(ClassSplit):
             if (array.shape, array.dtype) != (shape, dtype):
                 raise ValueError(f"{array.dtype} {array.shape} instead of {dtype} {shape}")
         except (OSError, ValueError, TypeError, EOFError, KeyError) as error:
-            raise ValueError(f"{file} must be as prepare left it, got: {error}. Run prepare again with --force.") from error
-        return np.asarray(array)  # of a memory map: the same pages, without the subclass's cost at every slice
+            raise ValueError(f"{file} must be as written by prepare, got: {error}. Run prepare again with --force.") from error
+        return np.asarray(array)  # same pages as the memory map, without the subclass's overhead at every slice
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -85,19 +91,25 @@ class PackedImages(ClassSplit):
         min_scale: float = 0.0,
         out: Crops | None = None,
     ) -> Crops:
-        """Crops for training, (m, crop, crop, 3) bytes: each at a random place and, with ``hflip``, flipped with probability ½.
+        """Return random crops for training, (m, crop, crop, 3) uint8.
 
-        With ``min_scale`` each crop is a rectangle of a random area, from that fraction of the image to all of it, and of a
-        random aspect ratio from 3/4 to 4/3, resized to the crop. Random numbers are drawn for the whole batch at once: first
-        places (and sizes), then flips. ``out`` is filled and returned if given.
+        Args:
+            indices: Images to crop.
+            crop: Side length of the crops in pixels.
+            rng: Random generator. It draws for the whole batch at once: first positions (and sizes), then flips.
+            hflip: Flip each crop horizontally with probability ½.
+            min_scale: If above 0, crop a rectangle whose area is between this fraction of the image and all of it, with an
+                aspect ratio between 3/4 and 4/3, and resize it to the crop size.
+            out: Array to fill and return.
+
         """
         if not 0 <= min_scale <= 1:
-            raise ValueError(f"min_scale must be 0 to 1, got {min_scale!r}. 0 cuts crops without scaling them.")
+            raise ValueError(f"min_scale must be between 0 and 1, got {min_scale!r}. Pass 0 for crops without scaling.")
         order, out = self._check(indices, crop, out)
         if not min_scale:
             sides, corners = np.full((len(order), 2), crop), rng.integers(0, self.size - crop + 1, (len(order), 2))
         else:
-            stretch = np.log(min(4 / 3, 1 / min_scale))  # no further than leaves the smallest area within the image
+            stretch = np.log(min(4 / 3, 1 / min_scale))  # so that the smallest area still fits into the image
             area, ratio = rng.uniform(min_scale, 1, len(order)), np.exp(rng.uniform(-1, 1, len(order)) * stretch)
             sides = np.rint(self.size * np.sqrt(np.stack((area / ratio, area * ratio), axis=1))).astype(np.int64)
             sides = sides.clip(1, self.size)  # height, width
@@ -106,44 +118,44 @@ class PackedImages(ClassSplit):
         return self._fill(out, order, corners, sides, flips)
 
     def center_crops(self, indices: Sequence[int] | Indices, crop: int = 227, *, out: Crops | None = None) -> Crops:
-        """Crops for testing, (m, crop, crop, 3) bytes: the center of each image. ``out`` is filled and returned if given."""
+        """Return center crops for evaluation, (m, crop, crop, 3) uint8; `out` is filled and returned if given."""
         order, out = self._check(indices, crop, out)
         corners, sides = np.full((len(order), 2), (self.size - crop) // 2), np.full((len(order), 2), crop)
         return self._fill(out, order, corners, sides, np.zeros(len(order), bool))
 
     def _check(self, indices: Sequence[int] | Indices, crop: int, out: Crops | None) -> tuple[Indices, Crops]:
-        """The indices as an array, and the array that their crops go to."""
+        """Return the indices as an array, and the output array for their crops."""
         if check_count("crop", crop) > self.size:
             raise ValueError(
-                f"crop must be at most the size of the images, {self.size}, got {crop}. Prepare them larger, --size."
+                f"crop must be at most the size of the images, {self.size}, got {crop}. Prepare them with a larger --size."
             )
         numbers = np.asarray(indices)
         if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
             raise ValueError(f"indices must be a list of integers, got {numbers.dtype} of shape {numbers.shape}.")
         if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(self)):
-            raise ValueError(f"indices must be 0 to {len(self) - 1}, got {numbers.min()} to {numbers.max()}.")
+            raise ValueError(f"indices must be from 0 to {len(self) - 1}, got {numbers.min()} to {numbers.max()}.")
         shape = (len(numbers), crop, crop, 3)
         if out is None:
             out = np.empty(shape, np.uint8)
         elif out.shape != shape or out.dtype != np.uint8 or not (out.flags.c_contiguous and out.flags.writeable):
-            raise ValueError(f"out must be contiguous, uint8 {shape}, got {out.dtype} {out.shape}. Or pass none.")
+            raise ValueError(f"out must be a contiguous uint8 array of shape {shape}, got {out.dtype} {out.shape}. Or omit it.")
         return numbers.astype(np.int64), out
 
     def _fill(self, out: Crops, order: Indices, corners: Indices, sides: Indices, flips: NDArray[np.bool_]) -> Crops:
         rows, crop = torch.from_numpy(out), out.shape[1]
-        for row in np.argsort(order, kind="stable"):  # in the order of the file, which may be on a disk
+        for row in np.argsort(order, kind="stable"):  # in file order, for sequential reads
             (y, x), (height, width) = corners[row], sides[row]
             cut: Any = self.images[order[row], y : y + height, x : x + width]
             if (height, width) != (crop, crop):
                 cut = Image.fromarray(cut).resize((crop, crop), Image.Resampling.BILINEAR)  # antialiased
             out[row] = cut  #                                                                    (crop, crop, 3)
-            if flips[row]:  # by torch, while the row is in the cache: numpy copies backwards byte by byte, 3 times as slow
+            if flips[row]:  # by torch, while the row is in the cache: numpy is 3 times slower
                 rows[row] = rows[row].flip(1)
         return out
 
 
 def read_record(file: Path) -> dict[str, Any] | None:
-    """The content of ``meta.json`` or ``progress.json``; None where there is no such file, or it is not written by prepare."""
+    """Return the content of `meta.json` or `progress.json`, or None if it does not exist or was not written by prepare."""
     try:
         record = json.loads(file.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -152,8 +164,8 @@ def read_record(file: Path) -> dict[str, Any] | None:
 
 
 def _reopen(folder: str, checksum: str, n: int) -> PackedImages:
-    """A dataset that was pickled, for a worker process; it must not have been replaced since."""
+    """Open a pickled dataset, in a worker process for instance; it must not have been replaced since."""
     packed = PackedImages(folder)
     if (packed.checksum, len(packed)) != (checksum, n):
-        raise ValueError(f"{folder} must be as it was when it was opened, prepare has replaced it since. Open it again.")
+        raise ValueError(f"{folder} must be unchanged since it was opened, but prepare has replaced it since. Open it again.")
     return packed

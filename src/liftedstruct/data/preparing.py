@@ -1,8 +1,8 @@
-"""Making a prepared dataset: every image is decoded once, in parallel, and a prepare that was interrupted resumes.
+"""Prepare a dataset: decode every image once, in parallel, and resume after an interruption.
 
-Rows are appended to ``images.npy.part`` in the order of the images. Every few seconds the rows are synced to the disk, then
-``progress.json`` is replaced by a record of how many images are done; on resuming, rows beyond that record are cut off.
-``meta.json`` is written last: a folder that has it holds a complete dataset.
+Rows are appended to `images.npy.part` in the order of the images. Every few seconds the rows are synced to disk, then
+`progress.json` is replaced by a record of how many images are done. On resume, rows beyond that record are truncated.
+`meta.json` is written last, so a folder that contains it is complete.
 """
 
 import errno
@@ -43,17 +43,17 @@ from liftedstruct.runtime.progress import Bar, say
 
 __all__ = ["OtherDatasetError", "prepare"]
 
-PART, CONTENTS_PART = "images.npy.part", "contents.part"  # there while a prepare is unfinished
-LOCK = "prepare.lock"  # there while one runs
-HEADER = 128  # bytes before the first pixel: the .npy header, which is written at the end
-CHUNK = 16  # images per thread that are decoded before they are written
-SYNC_SECONDS = 2.0  # a kill costs about as much work
+PART, CONTENTS_PART = "images.npy.part", "contents.part"  # exist while prepare is unfinished
+LOCK = "prepare.lock"  # exists while prepare runs
+HEADER = 128  # bytes before the first pixel, for the .npy header, which is written at the end
+CHUNK = 16  # images per thread that are decoded before each write
+SYNC_SECONDS = 2.0  # about as much work is lost if the process is killed
 BAD_IMAGES = dict.fromkeys(("list", "stop"))
-CHANGES = {  # part of the plan -> what to say when it differs
+CHANGES = {  # key of the plan -> message if it differs
     "paths": "the list of images changed",
     "classes": "the labels or class names changed",
     "split": "the split into training, validation and test classes changed",
-    "files": "image files changed (their sizes or times), or are missing now",
+    "files": "image files changed (size or mtime), or are missing now",
 }
 Json = dict[str, Any]
 
@@ -69,23 +69,23 @@ def prepare(
     progress: bool = True,
     force: bool = False,
 ) -> PackedImages:
-    """Decode every image once into a folder; does nothing if that is done, resumes if it was interrupted.
+    """Decode every image once into a folder. Do nothing if that is already done, and resume if it was interrupted.
 
-    Whether it is done is told by names, sizes and times of the image files, labels and settings (their digest is the checksum
-    of the dataset), not by the bytes of the files. A source that fails meanwhile (a disk, a network) stops it with an
-    OSError, and the next run resumes.
+    To decide whether it is done, `prepare` compares the names, sizes and mtimes of the image files, the labels and the
+    settings (their digest is the checksum of the dataset), not the bytes of the files. If the disk or network of the images
+    fails, it raises an OSError, and the next call resumes.
 
     Args:
-        image_set: The images, their classes and split; all parts of the split are prepared.
-        folder: Output folder; new, empty, or of an earlier prepare.
-        size: Side of the prepared images.
-        resize_mode: How a rectangle becomes a square: ``squash``, ``letterbox`` (white around) or ``trim-letterbox`` (the white
-            border is removed first).
-        bad_images: Leave unreadable images out and ``list`` them, or ``stop`` at the first.
-        workers: Threads that decode; default: one per core.
-        progress: Show progress, on a terminal or as lines of text.
-        force: Start from scratch, whatever an earlier prepare left in the folder. A complete dataset is replaced when the new
-            one is decoded.
+        image_set: Images, classes and split; all parts of the split are prepared.
+        folder: Output folder: new, empty, or written by an earlier prepare.
+        size: Side length of the prepared images in pixels.
+        resize_mode: How a rectangular image becomes a square: `squash` (ignore the aspect ratio), `letterbox` (pad with white)
+            or `trim-letterbox` (trim the white border first).
+        bad_images: `list` to leave out unreadable images and list them, `stop` to raise at the first one.
+        workers: Number of decoding threads; default: one per core.
+        progress: Show a progress bar in a terminal, or print lines elsewhere.
+        force: Start from scratch and replace the result of an earlier prepare. A complete dataset is kept until the new one
+            is decoded.
 
     """
     folder, n = Path(folder), len(image_set)
@@ -93,20 +93,20 @@ def prepare(
     pick(BAD_IMAGES, bad_images, "bad_images")
     size, workers = check_count("size", size), check_count("workers", available_cores() if workers is None else workers)
     if n == 0:
-        raise ValueError(f"an image set must have images to be prepared, {image_set.root} has none. Check the path.")
+        raise ValueError(f"image_set must have at least one image, got none in {image_set.root}. Check the path.")
     fingerprints = [_fingerprint(image_set.source, path) for path in image_set.paths]
     plan = _plan(image_set, size, resize_mode, fingerprints)
     start: Json = {"format": FORMAT, "version": VERSION, "plan": plan, "bad_images": bad_images}
-    start |= {"processed": 0, "left_out": []}  # pairs of an image's number and the reason
+    start |= {"processed": 0, "left_out": []}  # pairs of image index and reason
     if not force and _matches(read_record(folder / META), start):
         packed = PackedImages(folder)
         if progress:
-            say(f"{folder} already holds these {len(packed):,} images, nothing to do")
+            say(f"{folder} already contains these {len(packed):,} images, nothing to do")
         return packed
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise ValueError(f"{folder} must be a folder, there is a file of that name. Choose another.") from error
+        raise ValueError(f"{folder} must be a folder, got an existing file. Choose another folder.") from error
     with locked(folder / LOCK, "prepare"):
         if not force and _matches(read_record(folder / META), start):  # another process has just finished it
             return PackedImages(folder)
@@ -117,33 +117,33 @@ def prepare(
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise OSError(f"the disk of {folder} is full. Make room and run it again, it resumes where it stopped.") from error
+            raise OSError(f"the disk of {folder} is full. Free some space and run prepare again, it resumes.") from error
     if record["left_out"]:
         i, reason = record["left_out"][0]
         say(
-            f"warning: {len(record['left_out']):,} of {n:,} images are left out and listed in {folder / META}; "
+            f"warning: {len(record['left_out']):,} of {n:,} images were left out, listed in {folder / META}; "
             f"the first is {image_set.paths[i]!r}: {reason}"
         )
     return PackedImages(folder)
 
 
 class OtherDatasetError(ValueError):
-    """A folder that holds a dataset of other sources or settings; ``what`` says what differs."""
+    """Error for a folder that contains a dataset with different images or settings; `what` lists the differences."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}. Choose another folder, or replace it with force=True (--force).")
+        super().__init__(f"{what}. Choose another folder, or pass force=True (--force) to replace it.")
         self.what = what
 
 
 def _source_gone(path: str, reason: object) -> OSError:
     return OSError(
-        f"the source of the images must stay readable, {path!r} is not: {reason}. "
-        "Check its disk or connection and run it again, it resumes from there."
+        f"the images must stay readable during prepare, got an error for {path!r}: {reason}. "
+        "Check the disk or the connection and run prepare again, it resumes."
     )
 
 
 def _plan(image_set: ImageSet, size: int, resize_mode: str, fingerprints: list[str]) -> Json:
-    """All that the result depends on, as short values and digests; the folder that the images are in is no part of it."""
+    """Return everything the result depends on, as short values and digests. The location of the images is not included."""
     return {
         "name": image_set.name,
         "size": size,
@@ -167,18 +167,18 @@ def _fingerprint(source: Source, path: str) -> str:
         if is_transient(error):
             raise _source_gone(path, error) from error
         gone = isinstance(error, FileNotFoundError | NotADirectoryError)
-        return "missing" if gone else type(error).__name__  # decoding says what is wrong
+        return "missing" if gone else type(error).__name__  # decoding reports the reason
 
 
 def _differences(record: Json, start: Json) -> list[str]:
-    """What keeps an earlier prepare from being the one that starts now."""
+    """List the differences between an earlier prepare and the current one."""
     if record["version"] != start["version"]:
-        return [f"its version is {record['version']}, not {start['version']}"]
+        return [f"version is {record['version']}, not {start['version']}"]
     old, new = record["plan"], start["plan"]
     keys = ("name", "size", "resize_mode", "images")
     found = [f"{key} is {old[key]!r}, not {new[key]!r}" for key in keys if old[key] != new[key]]
     found += [text for key, text in CHANGES.items() if old[key] != new[key]]
-    if record["bad_images"] != start["bad_images"] and record["left_out"]:  # without any, no matter
+    if record["bad_images"] != start["bad_images"] and record["left_out"]:  # without bad images the result is the same
         found.append(f"bad_images is {record['bad_images']!r}, not {start['bad_images']!r}")
     return found
 
@@ -188,35 +188,39 @@ def _matches(record: Json | None, start: Json) -> bool:
 
 
 def _resumed(folder: Path, start: Json) -> Json | None:
-    """The record of an interrupted prepare of the same images and settings, if its rows are there."""
+    """Return the record of an interrupted prepare of the same images and settings, if its rows exist."""
     record = read_record(folder / PROGRESS)
     if record is None or not _matches(record, start):
         return None
     if not any((folder / name).exists() for name in (META, PART)) and (folder / IMAGES).exists():
-        (folder / IMAGES).replace(folder / PART)  # it was killed between the last two renames
+        (folder / IMAGES).replace(folder / PART)  # the process was killed between the last two renames
     rows, row_bytes = record["processed"] - len(record["left_out"]), 3 * record["plan"]["size"] ** 2
     whole = _length(folder / PART) >= HEADER + rows * row_bytes and _length(folder / CONTENTS_PART) >= 8 * rows
     return record | {"bad_images": start["bad_images"]} if whole else None
 
 
 def _begun(folder: Path, start: Json, force: bool) -> Json:
-    """Begin from scratch; refuses a folder of other files, one of another prepare unless forced, and a disk without room."""
+    """Start from scratch.
+
+    Raise if the folder contains other files, if it contains another dataset and `force` is not set, or if the disk has too
+    little free space.
+    """
     earlier = read_record(folder / META) or read_record(folder / PROGRESS)
     others = sorted(each.name for each in folder.iterdir() if each.name != LOCK and not is_temporary(each.name))
     if others and earlier is None:
         raise ValueError(
-            f"{folder} must be empty or of an earlier prepare, it holds {others[0]!r} ({len(others)} in all). Choose another."
+            f"{folder} must be empty or written by prepare, got {others[0]!r} in it ({len(others)} in total). Choose another."
         )
     if earlier and earlier["processed"] and not force and (differences := _differences(earlier, start)):
         kind = "a dataset" if (folder / META).exists() else "an interrupted prepare"
-        raise OtherDatasetError(f"{folder} holds {kind} of other sources or settings: {'; '.join(differences)}")
+        raise OtherDatasetError(f"{folder} contains {kind} with different images or settings: {'; '.join(differences)}")
     images, size = start["plan"]["images"], start["plan"]["size"]
-    needed = HEADER + images * (3 * size**2 + 300) + 2**20  # the lists take a little
+    needed = HEADER + images * (3 * size**2 + 300) + 2**20  # with some room for the lists
     free = shutil.disk_usage(folder).free + _length(folder / PART)
     if free < needed:
         raise OSError(
-            f"the disk of {folder} must have {needed / 1e9:,.2f} GB free, it has {free / 1e9:,.2f} GB. "
-            "Make room, or choose a smaller size."
+            f"the disk of {folder} must have {needed / 1e9:,.2f} GB free, got {free / 1e9:,.2f} GB. "
+            "Free some space, or choose a smaller size."
         )
     write_json(folder / PROGRESS, start)
     return start
@@ -227,7 +231,7 @@ def _length(file: Path) -> int:
 
 
 def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: list[str], workers: int, progress: bool) -> Json:
-    """Decode from where the record is, append row by row in the order of the images, and keep the record up to date."""
+    """Decode the images that the record does not include, append their rows in order, and keep the record up to date."""
     n, plan, synced = len(image_set), record["plan"], time.monotonic()
     decode_one = functools.partial(_decode_one, image_set.source, size=plan["size"], resize_mode=plan["resize_mode"])
     done, left_out = record["processed"], list(record["left_out"])
@@ -246,8 +250,8 @@ def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: l
                 if reason == "missing" and fingerprints[i] != "missing":
                     raise _source_gone(image_set.paths[i], reason)
                 if pixels is None and record["bad_images"] == "stop":
-                    where = f"{image_set.paths[i]!r} is not: {reason}"
-                    raise ValueError(f"every image must be readable, {where}. Fix it, or pass bad_images='list'.")
+                    where = f"{image_set.paths[i]!r}: {reason}"
+                    raise ValueError(f"every image must be readable, got {where}. Fix it, or pass bad_images='list'.")
                 if pixels is None:
                     left_out.append((i, reason))
                 else:
@@ -266,7 +270,7 @@ def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: l
 
 
 def _open_at(file: Path, length: int) -> BinaryIO:
-    """A file to append to, cut to a length; a new one is filled with zeros up to there."""
+    """Open a file for appending after truncating it, or extending it with zeros, to a length."""
     file.touch()
     stream = file.open("r+b")
     stream.truncate(length)
@@ -275,7 +279,7 @@ def _open_at(file: Path, length: int) -> BinaryIO:
 
 
 def _decode_one(source: Source, path: str, size: int, resize_mode: str) -> tuple[NDArray[np.uint8] | None, int, str]:
-    """Pixels and the hash of the file, or the reason why there are none."""
+    """Return pixels, hash of the file, and an empty reason; or None, 0 and the reason why decoding failed."""
     try:
         return decode(source, path, size, resize_mode), content_hash(source, path), ""
     except SourceError as error:
@@ -285,7 +289,7 @@ def _decode_one(source: Source, path: str, size: int, resize_mode: str) -> tuple
 
 
 def _finish(image_set: ImageSet, folder: Path, record: Json) -> None:
-    """Everything but ``meta.json`` to the disk, then that: the moment from which the dataset is complete."""
+    """Write everything else to disk, then `meta.json`, which marks the dataset as complete."""
     size, left_out = record["plan"]["size"], record["left_out"]
     kept = np.setdiff1d(np.arange(len(image_set)), [i for i, _ in left_out])
     if 2 * len(kept) < len(image_set):
@@ -293,10 +297,10 @@ def _finish(image_set: ImageSet, folder: Path, record: Json) -> None:
             (folder / name).unlink()
         i, reason = left_out[0]
         raise ValueError(
-            f"at least half of the images must be readable, {len(left_out):,} of {len(image_set):,} are not; the first is "
-            f"{image_set.paths[i]!r}: {reason}. List them all with liftedstruct check --json."
+            f"at least half of the images must be readable, got {len(left_out):,} unreadable of {len(image_set):,}; "
+            f"the first is {image_set.paths[i]!r}: {reason}. List all of them with liftedstruct check --json."
         )
-    (folder / META).unlink(missing_ok=True)  # of the dataset that is replaced
+    (folder / META).unlink(missing_ok=True)  # of the dataset being replaced
     sync_folder(folder)
     with (folder / PART).open("r+b") as file:
         shape = (len(kept), size, size, 3)

@@ -1,7 +1,7 @@
-"""From a path to an :class:`~liftedstruct.data.ImageSet`: the layout is recognized, the classes are split.
+"""Read datasets: detect the layout, list the images as an `ImageSet`, and split the classes.
 
-A reader takes a path and returns the whole dataset. If the data says which classes are for test, so does the image set; if it
-does not, the image set has no test classes yet, and :func:`read_images` draws them.
+A reader takes a path and returns the whole dataset. If the data defines test classes, the image set has them; otherwise it
+has none, and `read_images` draws them.
 """
 
 import csv
@@ -37,17 +37,17 @@ def read_images(
     validation: float = 0.0,
     seed: int = 0,
 ) -> ImageSet:
-    """Read the list of a dataset, in any of the layouts in ``READERS``.
+    """List the images, classes and split of a dataset in any of the layouts in `READERS`.
 
     Args:
-        path: a folder of class folders, a CSV file with the columns ``path,label[,split]``, or CUB-200-2011 (also its
+        path: a folder of class folders, a CSV file with the columns `path,label[,split]`, or CUB-200-2011 (also its
             archive), CARS196 or Stanford Online Products as downloaded.
-        kind: the layout, one of ``READERS``; recognized if not given.
-        test_classes: the fraction of classes to test on, drawn by the seed (default: half of them), or their names. Not for
-            data with a split of its own, such as the three datasets of the paper. Classes whose names differ only in case,
-            blanks or Unicode form are drawn as one; where the data or the names given separate them, there is a warning.
-        validation: the fraction of the remaining, training classes to hold out for the choice of settings.
-        seed: of the random split.
+        kind: layout, a key of `READERS`; default: detected.
+        test_classes: fraction of the classes to draw as test classes (default: 0.5), or their names. Not allowed for data with
+            its own split, such as the three datasets of the paper. Classes whose names differ only in case, whitespace or
+            Unicode normalization are drawn together; if the data or the given names separate them, there is a warning.
+        validation: fraction of the training classes to hold out as validation classes, to choose settings.
+        seed: seed of the random split.
 
     """
     check_count("seed", seed, least=0)
@@ -56,7 +56,7 @@ def read_images(
         path.stat()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise ValueError(
-            f"path must name a folder, a .csv file or an archive that is there, got {str(path)!r}: "
+            f"path must be an existing folder, .csv file or archive, got {str(path)!r}: "
             f"{getattr(error, 'strerror', error)}. Check the spelling."
         ) from error
     images = pick(READERS, recognize(path) if kind is None else kind, "kind")(path)
@@ -64,24 +64,24 @@ def read_images(
         images = replace(images, test_classes=_choose(images.class_names, 0.5 if test_classes is None else test_classes, seed))
     elif test_classes is not None:
         raise ValueError(
-            f"test_classes must be left out where the data has a split already, as {str(path)!r} does ({images.name}), "
-            f"got {test_classes!r}. Leave it out."
+            f"test_classes must not be set for data with its own split, such as {str(path)!r} ({images.name}), "
+            f"got {test_classes!r}. Omit it."
         )
     if validation and len(images.validation_classes):
         raise ValueError(
-            f"validation must be 0 where the data has a validation part of its own, as {str(path)!r} does, "
-            f"got {validation}. Leave it out."
+            f"validation must not be set for data with its own validation classes, such as {str(path)!r}, "
+            f"got {validation}. Omit it."
         )
     return _with_name_warning(images.with_validation(validation, seed) if validation else images)
 
 
 def recognize(path: Path) -> str:
-    """The layout, one of ``READERS``, told by a few file names."""
+    """Detect the layout, a key of `READERS`, from a few file names."""
     if S_ISDIR(path.stat().st_mode):
         found = {kind: folders for kind, find in FINDERS.items() if (folders := find(path))}
         if len(found) > 1:
             names = ", ".join(repr(str(folder)) for folders in found.values() for folder in folders)
-            raise ValueError(f"path must name one dataset, {str(path)!r} holds {', '.join(found)}. Pass one of {names}.")
+            raise ValueError(f"path must contain one dataset, got {str(path)!r} with {', '.join(found)}. Pass one of {names}.")
         return next(iter(found), "folder")
     name = path.name.lower()
     if name.endswith(".csv"):
@@ -89,15 +89,15 @@ def recognize(path: Path) -> str:
     if name.endswith(TARS):
         return "cub"
     raise ValueError(
-        f"path must name a folder, a .csv file or a .tar or .tgz of CUB-200-2011, got the file {str(path)!r}. "
+        f"path must be a folder, a .csv file or a .tar or .tgz of CUB-200-2011, got the file {str(path)!r}. "
         "Pass the folder of the images; unpack other archives first."
     )
 
 
 def read_folder(path: Path) -> ImageSet:
-    """A folder of class folders: an image's class is its folder, as ``chairs/red``.
+    """Read a folder of class folders: the class of an image is its folder, such as `chairs/red`.
 
-    If the folders at the top are ``train`` and ``test``, with or without ``val``, they are the split and hold the class
+    If the top-level folders are `train` and `test`, with or without `val`, they define the split and contain the class
     folders.
     """
     if not path.is_dir():
@@ -119,30 +119,30 @@ def read_folder(path: Path) -> ImageSet:
         rows += [(file, label) for file in files]
     if not rows:
         raise ValueError(
-            f"{str(path)!r} must hold class folders with images, got {len(loose)} images and none in a class folder. "
+            f"{str(path)!r} must contain class folders with images, got {len(loose)} images and none in a class folder. "
             "Make a folder for each class, or pass the .csv file or the archive of the dataset."
         )
     warnings = list(tree.warnings)
     if loose:
-        warnings.append(f"images outside of any class folder are left out: {brief(loose)}")
+        warnings.append(f"images outside any class folder are left out: {brief(loose)}")
     beside = sorted({label.split("/")[0] for _, label in rows})
     if depth is None and {"train", "test"} <= {name.lower() for name in beside}:
         warnings.append(
-            f"folders named train and test are no split, since there are other folders beside them: {brief(beside)}"
+            f"folders named train and test are not used as a split, there are other folders beside them: {brief(beside)}"
         )
     rows.sort(key=lambda row: os.fsencode(row[1]))
     return _image_set("folder", path, rows, parts, warnings, (*tree.left_out, *loose))
 
 
 def read_csv(path: Path) -> ImageSet:
-    """A CSV file with a header and the columns ``path``, ``label`` and, optional, ``split`` (train, test or val).
+    """Read a CSV file with a header and the columns `path`, `label` and, optionally, `split` (train, test or val).
 
-    Paths are absolute or relative to the folder of the file; other columns are ignored. Labels are taken to the letter,
-    blanks at their ends too, as folders may have such names.
+    Paths are absolute or relative to the folder of the file; other columns are ignored. Labels are used verbatim, including
+    leading and trailing whitespace, because folder names may have it too.
     """
     rows: list[tuple[str, str]] = []
     parts: dict[str, str] = {}
-    seen: dict[str, tuple[int, str]] = {}  # full path -> first line that has it, label there
+    seen: dict[str, tuple[int, str]] = {}  # full path -> first line with it, its label
     repeated: list[str] = []
     folder = path.parent.absolute()
     for line, file, label, word in _csv_rows(path):
@@ -157,7 +157,7 @@ def read_csv(path: Path) -> ImageSet:
         first, other = seen.setdefault(full, (line, label))
         if other != label:
             raise ValueError(
-                f"{where}an image must have one class, {file!r} is {other!r} on line {first} and {label!r} here. "
+                f"{where}an image must have one class, got {file!r} as {label!r}, and as {other!r} on line {first}. "
                 "Remove one of the lines."
             )
         if first != line:
@@ -165,13 +165,13 @@ def read_csv(path: Path) -> ImageSet:
             continue
         if not os.path.isfile(folder / file):  # noqa: PTH113 - of a Path it raises for names that are too long
             raise ValueError(
-                f"{where}path must name a file, got {file!r}. Paths are relative to the folder of the CSV file: move it, or "
-                "correct them."
+                f"{where}path must be an existing file, got {file!r}. Paths are relative to the folder of the CSV file: move "
+                "the CSV file, or correct the paths."
             )
         rows.append((file, label))
     if not rows:
-        raise ValueError(f"{str(path)!r} must list at least one image, got a header alone. Add a line for each image.")
-    warnings = [f"lines that list an image again are left out: {brief(repeated)}"] if repeated else []
+        raise ValueError(f"{str(path)!r} must list at least one image, got only a header. Add a line for each image.")
+    warnings = [f"repeated lines of the same image are left out: {brief(repeated)}"] if repeated else []
     return _image_set("csv", path, rows, parts, warnings)
 
 
@@ -191,11 +191,11 @@ READERS: dict[str, Reader] = {
 
 
 def _assign(parts: dict[str, str], label: str, part: str, where: str = "") -> None:
-    """Note the part of the split that a class is in."""
+    """Record the part of the split that a class is in."""
     if parts.setdefault(label, part) != part:
         raise ValueError(
-            f"{where}a class must be in one part of the split, {label!r} is in {parts[label]} and {part}. Split by classes, "
-            "not by images, or remove the split, and test_classes are drawn from all classes."
+            f"{where}each class must be in one part of the split, got {label!r} in {parts[label]} and {part}. Split by class, "
+            "not by image, or remove the split to have test classes drawn from all classes."
         )
 
 
@@ -207,12 +207,12 @@ def _image_set(
     warnings: Sequence[str],
     extra: Sequence[str] = (),
 ) -> ImageSet:
-    """From pairs of a path and its class name; ``parts`` has the split by class name, or nothing."""
+    """Build an `ImageSet` from pairs of path and class name; `parts` maps class names to the split, or is empty."""
     absent = sorted({"train", "test"} - set(parts.values())) if parts else []
     if absent:
         raise ValueError(
-            f"a split must have classes for train and test, {str(root)!r} has none for {' and '.join(absent)}. Add some, or "
-            "remove the split, and test_classes are drawn from all classes."
+            f"a split must have training and test classes, got {str(root)!r} with none for {' and '.join(absent)}. "
+            "Add some, or remove the split to have test classes drawn from all classes."
         )
     names = sorted({label for _, label in rows}, key=lambda label: label.encode("utf-8", "surrogateescape"))
     number = {label: i for i, label in enumerate(names)}
@@ -232,10 +232,10 @@ def _image_set(
 
 
 def _choose(class_names: Sequence[str], test_classes: float | Sequence[str], seed: int) -> Indices:
-    """The numbers of the test classes: drawn, or given by their names."""
+    """Return the numbers of the test classes, drawn at random or given by name."""
     C = len(class_names)
     if C < 2:
-        raise ValueError(f"one class cannot be split into train and test, got {class_names[0]!r} alone. Add a second class.")
+        raise ValueError(f"a split requires at least two classes, got only {class_names[0]!r}. Add a second class.")
     test_classes = as_plain(test_classes)
     if isinstance(test_classes, int | float):
         return hold_out(range(C), class_names, test_classes, seed=[seed, 1])
@@ -244,15 +244,15 @@ def _choose(class_names: Sequence[str], test_classes: float | Sequence[str], see
         if name not in class_names:
             close = difflib.get_close_matches(str(name), class_names, n=1)
             hint = f"Did you mean {close[0]!r}?" if close else f"The classes are {brief(class_names, 3)}."
-            raise ValueError(f"test_classes must be names of classes of the data, got {name!r}. {hint}")
+            raise ValueError(f"test_classes must be names of classes in the data, got {name!r}. {hint}")
     chosen = np.flatnonzero([name in names for name in class_names])
     if not 0 < len(chosen) < C:
-        raise ValueError(f"test_classes must be some of the {C} classes, got {len(chosen)} of them. Leave some for training.")
+        raise ValueError(f"test_classes must be some of the {C} classes, got {len(chosen)}. Leave some for training.")
     return chosen
 
 
 def _with_name_warning(images: ImageSet) -> ImageSet:
-    """The same with a warning of class names that are nearly the same."""
+    """Add a warning about class names that are nearly the same."""
     alike = [group for group in group_by_name(range(len(images.class_names)), images.class_names) if len(group) > 1]
     if not alike:
         return images
@@ -264,7 +264,7 @@ def _with_name_warning(images: ImageSet) -> ImageSet:
 
 
 def _depth_of_split(folders: Iterable[str]) -> int | None:
-    """Where in their paths the class folders have the part of the split: at the top, or below folders that are alone."""
+    """Return the depth of the `train` and `test` folders: top level, or below folders without siblings."""
     paths = [folder.split("/") for folder in folders if folder]
     for depth in range(max(map(len, paths), default=0)):
         words = {path[depth].lower() if len(path) > depth else "" for path in paths}
@@ -276,17 +276,17 @@ def _depth_of_split(folders: Iterable[str]) -> int | None:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:
-    """First line of each row, and its path, label and split."""
+    """Yield the first line number, path, label and split of each row."""
     if not path.is_file():
         raise ValueError(f"a dataset of kind 'csv' must be a file, got the folder {str(path)!r}. Pass the .csv file in it.")
     try:
-        # as file names do, bytes that are not UTF-8 come through as surrogates
+        # bytes that are not UTF-8 become surrogates, as in file names
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             reader = csv.reader(file, strict=True)
             header = [name.strip().lower() for name in next(reader, [])]
             if not {"path", "label"} <= set(header):
                 raise ValueError(
-                    f"{str(path)!r} must have the columns path and label, separated by commas, got the header {brief(header)}. "
+                    f"{str(path)!r} must have the comma-separated columns path and label, got the header {brief(header)}. "
                     "Name the columns in the first line."
                 )
             p, y = header.index("path"), header.index("label")
@@ -299,11 +299,11 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:
                 if len(row) <= max(p, y, s or 0):
                     raise ValueError(
                         f"{str(path)!r}, line {first}: a row must have {len(header)} columns, got {len(row)}. "
-                        "Put quotes around fields with commas, and a comma for each empty field."
+                        "Quote fields that contain commas, and write a comma for each empty field."
                     )
                 yield first, row[p], row[y], None if s is None else row[s].strip()
     except csv.Error as error:
         raise ValueError(
-            f"{str(path)!r}, line {reader.line_num}: a row must be proper CSV, got: {error}. "
-            "Close quotes, and double those inside fields."
+            f"{str(path)!r}, line {reader.line_num}: a row must be valid CSV, got: {error}. "
+            "Close quotes, and double quotes inside fields."
         ) from error

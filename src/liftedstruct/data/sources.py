@@ -1,4 +1,4 @@
-"""Where the images of a dataset come from: a folder, an archive that is never unpacked, or memory."""
+"""Sources of images: a folder, an archive that is read without unpacking, or memory."""
 
 import bz2
 import contextlib
@@ -22,25 +22,25 @@ from PIL import Image
 
 __all__ = ["ArraySource", "FolderSource", "Source", "TarSource"]
 
-MAX_SPARSE = 64 * 2**20  # bytes of a sparse file; nobody stores photographs as one
+MAX_SPARSE = 64 * 2**20  # bytes of a sparse file; image files are not stored sparse
 MAX_HEADER = 2**20  # bytes of a name or of pax records
 READ_WHOLE = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 DECOMPRESSORS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}  # by magic number
 
 
 class Source(Protocol):
-    """Opens images by the path that an :class:`~liftedstruct.data.ImageSet` has for them, in any number of threads."""
+    """Protocol of sources, which open images by their paths in an `ImageSet`. Sources are thread-safe."""
 
     def open(self, path: str) -> Image.Image:
-        """The image, not yet decoded where the format allows it; raises what pillow or the file system raise."""
+        """Open an image, without decoding it if the format allows. Exceptions of pillow and the file system propagate."""
 
     def fingerprint(self, path: str) -> str:
-        """A text that is another one when the image is another one, found without reading it; OSError if it is gone."""
+        """Return a string that changes when the image changes, without decoding it; raise OSError if it is gone."""
 
 
 @dataclass(frozen=True)
 class FolderSource:
-    """Files below a folder."""
+    """Source of image files in a folder."""
 
     root: Path
 
@@ -54,7 +54,7 @@ class FolderSource:
 
 @dataclass(frozen=True, eq=False)
 class ArraySource:
-    """Images that are in memory already; the path of an image is its number."""
+    """Source of images in memory; the path of an image is its index."""
 
     images: NDArray[np.uint8] = field(repr=False)  # (n, h, w, 3)
 
@@ -67,42 +67,42 @@ class ArraySource:
 
 
 class TarSource:
-    """Members of a ``.tar`` or ``.tgz`` archive, by their paths inside of it without a leading ``./``.
+    """Source of the members of a `.tar` or `.tgz` archive, by their paths in the archive without a leading `./`.
 
-    A plain tar is read in place. A compressed one is decompressed once into a temporary file without a name, which goes with
-    the process whatever ends it. Neither is ever in memory as a whole.
+    A plain tar is read in place. A compressed one is decompressed once into an unnamed temporary file, which disappears with
+    the process. Neither is ever loaded into memory as a whole.
     """
 
     def __init__(self, archive: Path) -> None:
         self.archive = archive
         self.members: dict[str, tarfile.TarInfo] = {}
-        self._reading = threading.Lock()  # threads share the position in the file
+        self._reading = threading.Lock()  # threads share the file position
         try:
             file = _open_plain(archive)
             weakref.finalize(self, file.close)
-            self._tar = tarfile.open(mode="r:", fileobj=file, tarinfo=_Header)  # noqa: SIM115 - read as long as the source lives
+            self._tar = tarfile.open(mode="r:", fileobj=file, tarinfo=_Header)  # noqa: SIM115 - open as long as the source lives
             for member in self._tar:
                 name, target = member.name.removeprefix("./"), member.linkname.removeprefix("./")
-                if member.islnk() and target in self.members:  # a second name of a file before it
+                if member.islnk() and target in self.members:  # a hard link to an earlier member
                     self.members[name] = self.members[target]
                 elif member.isfile():
                     self.members[name] = member
         except Exception as error:  # a broken archive raises almost anything
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 raise ValueError(
-                    f"{str(archive)!r} must fit the temporary folder {tempfile.gettempdir()!r} when decompressed, "
-                    "got a full disk. Set TMPDIR to a folder with room, or decompress it to a .tar yourself."
+                    f"{str(archive)!r} must fit into the temporary folder {tempfile.gettempdir()!r} when decompressed, "
+                    "got a full disk. Set TMPDIR to a folder with more space, or decompress it to a .tar yourself."
                 ) from error
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ValueError(f"{str(archive)!r} must be a readable tar archive, got: {reason}. Download it again.") from error
 
     def read(self, path: str) -> bytes:
-        """The bytes of a member."""
+        """Return the bytes of a member."""
         member = self._member(path)
         if member.issparse():
             if member.size > MAX_SPARSE:
                 raise ValueError(f"a sparse file must have at most {MAX_SPARSE:,} bytes, got {member.size:,}. Store it whole.")
-            header: Any = member  # which typeshed knows no pieces of
+            header: Any = member  # typeshed lacks `sparse`
             header.sparse, end = [(offset, size) for offset, size in header.sparse if size], 0
             for offset, size in header.sparse:
                 if not end <= offset <= offset + size <= member.size:
@@ -125,7 +125,7 @@ class TarSource:
 
 
 class _Header(tarfile.TarInfo):
-    """A header of an archive. Long names and pax records are read whole by tarfile, so their size is bounded here."""
+    """Header of a member, with a size limit on long names and pax records, which tarfile reads into memory."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -136,7 +136,7 @@ class _Header(tarfile.TarInfo):
 
 
 def _open_plain(archive: Path) -> IO[bytes]:
-    """The archive itself, or a temporary file that it is decompressed into."""
+    """Open the archive itself, or a temporary file with its decompressed content."""
     with archive.open("rb") as file:
         magic = file.read(6)
     decompress = next((each for start, each in DECOMPRESSORS.items() if magic.startswith(start)), None)
@@ -146,5 +146,5 @@ def _open_plain(archive: Path) -> IO[bytes]:
         plain = stack.enter_context(tempfile.TemporaryFile(prefix="liftedstruct-", suffix=".tar"))
         shutil.copyfileobj(compressed, plain, 1 << 20)
         plain.seek(0)
-        stack.pop_all()  # it stays open
+        stack.pop_all()  # keep it open
     return plain

@@ -1,7 +1,7 @@
-"""Which classes are held out: a random split by class that keeps classes of nearly the same name together.
+"""Random splits by class that keep classes with nearly the same name together.
 
-``Red chair`` and ``red  chair`` on two sides of a split would be a leak, so no random split separates class names that differ
-only in case, blanks or Unicode form.
+`Red chair` and `red  chair` in different parts of a split would be a leak, so no random split separates class names that
+differ only in case, whitespace or Unicode normalization.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,22 +14,22 @@ from liftedstruct.runtime.checks import as_number
 
 __all__ = ["NAME_VARIATION", "group_by_name", "hold_out", "name_key"]
 
-NAME_VARIATION = "case, blanks or Unicode form"
+NAME_VARIATION = "case, whitespace or Unicode normalization"
 
 
 def hold_out(
     classes: Iterable[int], class_names: Sequence[str], fraction: float, *, seed: Sequence[int], keep: int = 1
 ) -> NDArray[np.int64]:
-    """A random fraction of the classes, sorted; at least one of them, and all but ``keep`` at most.
+    """Return a random fraction of the classes, sorted: at least one class, and at most all but `keep`.
 
-    Classes whose names differ only in case, blanks or Unicode form count as one, and are held out together.
+    Classes whose names differ only in case, whitespace or Unicode normalization count as one and are held out together.
 
     Args:
         classes: class numbers to draw from.
         class_names: names of all classes, by class number.
-        fraction: between 0 and 1.
-        seed: key of the random generator.
-        keep: classes that must be left.
+        fraction: fraction of the classes to hold out, between 0 and 1.
+        seed: seed of the random generator.
+        keep: minimum number of classes that are not held out.
 
     >>> hold_out(range(4), ["Red chair", "sofa", "red  chair ", "lamp"], 0.3, seed=[0])
     array([3])
@@ -39,7 +39,7 @@ def hold_out(
     groups = group_by_name(classes, class_names)
     if len(groups) <= keep:
         raise ValueError(
-            f"holding out classes needs at least {keep + 1} whose names differ in more than {NAME_VARIATION}, "
+            f"holding out classes requires at least {keep + 1} whose names differ in more than {NAME_VARIATION}, "
             f"got {len(groups)}. Add classes, or rename them."
         )
     n = min(len(groups) - keep, max(1, round(fraction * len(groups))))
@@ -48,7 +48,7 @@ def hold_out(
 
 
 def group_by_name(classes: Iterable[int], class_names: Sequence[str]) -> list[list[int]]:
-    """Class numbers grouped by :func:`name_key`, in the order of each group's first class.
+    """Group class numbers by `name_key`, in the order of each group's first class.
 
     >>> group_by_name(range(3), ["Red chair", "sofa", "red  chair "])
     [[0, 2], [1]]
@@ -60,5 +60,5 @@ def group_by_name(classes: Iterable[int], class_names: Sequence[str]) -> list[li
 
 
 def name_key(name: str) -> str:
-    """A class name without differences in case, blanks and Unicode form."""
+    """Normalize case, whitespace and Unicode of a class name."""
     return " ".join(normalize("NFKC", normalize("NFKC", name).casefold()).split())
