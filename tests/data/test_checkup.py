@@ -15,13 +15,13 @@ RNG = np.random.default_rng(0)
 
 
 def photo(seed: int, width: int = 120, height: int = 90) -> Image.Image:
-    """Smooth and different for each seed, as photographs are."""
+    """Return a smooth image, like a photograph, different for each seed."""
     coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3)).astype(np.uint8)
     return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
 
 
 class Folder:
-    """A data set that a test fills: four classes, of which c and d are for the test."""
+    """Dataset that a test fills: four classes, c and d are test classes."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.paths = root, list[str]()
@@ -68,7 +68,7 @@ def test_a_healthy_set_has_nothing_serious(folder: Folder) -> None:
     assert not check_up.serious
     assert check_up.offenders == ()
     assert "8 images of 4 classes" in str(check_up)
-    assert str(check_up).endswith("Nothing serious was found.")
+    assert str(check_up).endswith("No serious issues.")
 
 
 def test_unreadable_truncated_tiny_and_flat(folder: Folder) -> None:
@@ -124,7 +124,7 @@ def test_near_duplicates(folder: Folder, path: str, kind: str, change: str) -> N
     assert "a/1.png and " in str(check_up)
 
 
-def test_different_pictures_are_not_duplicates(tmp_path: Path) -> None:
+def test_different_images_are_not_duplicates(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for number in range(200):
         folder.add(f"{'abcd'[number % 4]}/{number}.png", photo(number))
@@ -132,11 +132,11 @@ def test_different_pictures_are_not_duplicates(tmp_path: Path) -> None:
 
 
 def test_products_on_white_are_not_duplicates(tmp_path: Path) -> None:
-    """Two shapes of one outline and other colours share a perceptual hash; the thumbnails tell them apart."""
+    """The same shape in different colors has the same perceptual hash; the thumbnails differ."""
     folder = Folder(tmp_path)
-    for number, colour in enumerate(["red", "blue", "black", "green"]):
+    for number, color in enumerate(["red", "blue", "black", "green"]):
         image = Image.new("RGB", (100, 100), "white")
-        image.paste(colour, (30, 20, 70, 80))
+        image.paste(color, (30, 20, 70, 80))
         folder.add(f"{'abcd'[number]}/{number}.png", image)
     assert not folder.check(near=16).serious
 
@@ -156,22 +156,22 @@ def test_classes(folder: Folder) -> None:
         folder.add(f"a/more{number}.png", photo(100 + number))
     check_up = folder.check()
     text = str(check_up)
-    assert "1 with one image, which has no positive pair: e" in text
+    assert "1 with one image and no positive pair: e" in text
     assert "1 to 112 images per class, median 2" in text
 
 
 def test_class_names_across_the_split(folder: Folder, tmp_path: Path) -> None:
     for number, name in enumerate(["A", "C", " c"]):
         folder.add(f"{name}/1.png", photo(60 + number))
-    check_up = folder.check()  # A and a are both trained on
+    check_up = folder.check()  # A and a are both training classes
     finding = check_up.findings[0]
     assert (finding.kind, finding.severity) == ("class names across the split", "serious")
     assert finding.message == (
-        "1 group of names that differ only in case, blanks or Unicode form, such as "
+        "1 group of names that differ only in case, whitespace or Unicode normalization, such as "
         "' c' (train), 'C' (train), 'c' (test); merge or rename them"
     )
     assert [folder.paths[i] for i in finding.images] == ["c/4.png", "c/5.png", "C/1.png", " c/1.png"]
-    assert offenders(folder, check_up) == ["C/1.png", " c/1.png"]  # the test classes stay
+    assert offenders(folder, check_up) == ["C/1.png", " c/1.png"]  # the test classes are kept
     left = write_fixed_list(folder.image_set(), check_up, tmp_path / "fixed.csv")
     assert not check_dataset(left, progress=False).serious
 
@@ -203,7 +203,7 @@ def test_an_archive_has_no_fixed_list(folder: Folder) -> None:
     image_set = folder.image_set()
     source = ArraySource(np.zeros((1, 2, 2, 3), np.uint8))
     packed = ImageSet("x", Path("x.tar"), source, image_set.paths, image_set.labels, image_set.class_names, np.arange(1))
-    with pytest.raises(ValueError, match=r"images that are files, those of x\.tar are not\. Make a folder of them\."):
+    with pytest.raises(ValueError, match=r"images that are files in a folder, got x\.tar\. Extract"):
         write_fixed_list(packed, folder.check(), Path("list.csv"))
 
 
@@ -230,7 +230,7 @@ def test_many_copies_of_one_placeholder(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     for number in range(1500):
         image = photo(0, 48, 36)
-        image.putpixel((number % 48, number // 48), (1, 2, 3))  # no two are the same
+        image.putpixel((number % 48, number // 48), (1, 2, 3))  # all are different
         folder.add(f"a/{number}.png", image)
     folder.add("b/1.png", photo(1))
     check_up = folder.check()
@@ -281,14 +281,14 @@ def test_a_thousand_broken_files(tmp_path: Path) -> None:
     assert bad | readable == set(range(1003))
     assert set(range(2, 1000, 4)) <= bad  # noise
     assert {1000, 1001, 1002} <= bad
-    assert not bad & set(range(3, 1000, 4))  # whole files under a wrong name
+    assert not bad & set(range(3, 1000, 4))  # intact files with the wrong suffix
     text = str(check_up)
     for reason in ("too many pixels", "is a folder", "missing", "truncated", "not an image"):
         assert reason in text
 
 
 def bomb() -> bytes:
-    """A PNG of 60,000 x 60,000 pixels that has no pixels."""
+    """Return a PNG with a header for 60,000 x 60,000 pixels and no data."""
     header = b"IHDR" + struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header)) + b"\0\0\0\0IEND"
 

@@ -21,18 +21,18 @@ SUPER_CLASSES += ["toaster"]
 
 
 def sizes(images: int, classes: int) -> list[int]:
-    """As many images a class as there have to be."""
+    """Distribute images over classes as evenly as possible."""
     return [images // classes + (i < images % classes) for i in range(classes)]
 
 
 def touch(root: Path, files: list[str]) -> None:
     for folder in {file.rpartition("/")[0] for file in files}:
         (root / folder).mkdir(parents=True, exist_ok=True)
-    seeds = [root.parent / f"seed {i}" for i in range(len(files) // 50_000 + 1)]  # a file has at most 65,000 names
+    seeds = [root.parent / f"seed {i}" for i in range(len(files) // 50_000 + 1)]  # a file can have at most 65,000 hard links
     for seed in seeds:
         seed.touch()
     here = os.open(root, os.O_RDONLY)
-    for i, file in enumerate(files):  # a link is made, and removed, in half of the time of a file
+    for i, file in enumerate(files):  # creating and removing a link takes half the time of a file
         with suppress(FileExistsError):
             os.link(seeds[i // 50_000], file, dst_dir_fd=here)
     os.close(here)
@@ -74,7 +74,7 @@ def make_cub(root: Path, dataset: KnownDataset) -> Path:
 
 @pytest.fixture
 def cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of the official layout, with 3 + 3 classes and 7 + 8 images."""
+    """The official layout, with 3 + 3 classes and 7 + 8 images."""
     small = KnownDataset("CUB-200-2011", (7, 8), (3, 3))
     monkeypatch.setattr(datasets, "CUB", small)
     return make_cub(tmp_path / "CUB_200_2011", small)
@@ -99,7 +99,7 @@ def test_cub_in_full(tmp_path: Path) -> None:
 def test_cub_from_the_archive(cub: Path, tmp_path: Path, mode: Any, above: str) -> None:
     archive = tmp_path / ("birds.tgz" if mode == "w:gz" else "birds.tar")
     (cub / "images" / "004.Bird_3" / "Bird_3_0000.jpg").unlink()
-    (cub / "images" / "001.Bird_0" / "._Bird_0_0000.jpg").touch()  # as macOS leaves them
+    (cub / "images" / "001.Bird_0" / "._Bird_0_0000.jpg").touch()  # as written by macOS
     with tarfile.open(archive, mode) as tar:
         tar.add(cub, arcname=above)
     images = read_images(archive, validation=0.3)
@@ -110,7 +110,7 @@ def test_cub_from_the_archive(cub: Path, tmp_path: Path, mode: Any, above: str) 
     assert shape(images)[1] == 7
     assert len(images.validation_classes) == 1
     assert images.warnings[0] == (
-        f"CUB-200-2011: test images whose files are absent are left out: 1 ('{prefix}images/004.Bird_3/Bird_3_0000.jpg')"
+        f"CUB-200-2011: test images without a file are left out: 1 ('{prefix}images/004.Bird_3/Bird_3_0000.jpg')"
     )
 
 
@@ -119,9 +119,7 @@ def test_an_archive_of_something_else(cub: Path, tmp_path: Path) -> None:
     with tarfile.open(archive, "w") as tar:
         tar.add(cub / "images", arcname="images")
     text = error(archive)
-    assert text.startswith(
-        "an archive must be that of CUB-200-2011, with images.txt, image_class_labels.txt, classes.txt, got "
-    )
+    assert text.startswith("an archive must be of CUB-200-2011, with images.txt, image_class_labels.txt, classes.txt, got ")
     assert text.endswith("without them. Unpack it and pass the folder.")
     with tarfile.open(archive, "a") as tar:
         tar.add(cub / "images.txt", arcname="images.txt")
@@ -137,10 +135,10 @@ def test_what_cub_lacks_and_what_it_has_too_much(cub: Path) -> None:
     touch(cub, ["images/001.Bird_0/new.png", "images/007.Bird_6/0.jpg", "images/001.Bird_0/notes.txt"])
     images = read_images(cub)
     assert images.warnings == (
-        "CUB-200-2011: training images whose files are absent are left out: 1 ('images/001.Bird_0/Bird_0_0001.jpg')",
-        "CUB-200-2011: test images whose files are absent are left out: 3 ('images/005.Bird_4/Bird_4_0000.jpg', "
+        "CUB-200-2011: training images without a file are left out: 1 ('images/001.Bird_0/Bird_0_0001.jpg')",
+        "CUB-200-2011: test images without a file are left out: 3 ('images/005.Bird_4/Bird_4_0000.jpg', "
         "'images/005.Bird_4/Bird_4_0001.jpg', 'images/005.Bird_4/Bird_4_0002.jpg')",
-        "CUB-200-2011: images that no list names are left out: 2 ('images/001.Bird_0/new.png', 'images/007.Bird_6/0.jpg')",
+        "CUB-200-2011: images that are not listed are left out: 2 ('images/001.Bird_0/new.png', 'images/007.Bird_6/0.jpg')",
     )
     assert images.missing == (
         "images/001.Bird_0/Bird_0_0001.jpg",
@@ -170,9 +168,9 @@ def test_lists_of_cub_that_are_too_short_or_long(cub: Path) -> None:
     edit(cub / "image_class_labels.txt", lambda lines: lines.append("99 1"))
     touch(cub, ["images/001.Bird_0/a b.jpg"])
     assert read_images(cub).warnings == (
-        "CUB-200-2011: training images: 8 instead of 7, 1 extra",
-        "CUB-200-2011: test images: 7 instead of 8, 1 missing",
-        "CUB-200-2011: images that no list names are left out: 1 ('images/006.Bird_5/Bird_5_0001.jpg')",
+        "CUB-200-2011: expected 7 training images, got 8 (1 extra)",
+        "CUB-200-2011: expected 8 test images, got 7 (1 missing)",
+        "CUB-200-2011: images that are not listed are left out: 1 ('images/006.Bird_5/Bird_5_0001.jpg')",
     )
 
 
@@ -188,18 +186,18 @@ def test_lists_of_cub_that_are_too_short_or_long(cub: Path) -> None:
         (
             "classes.txt",
             lambda lines: lines.__setitem__(1, "1 again"),
-            "classes.txt, line 2: a number must be there once, got 1 again",
+            "classes.txt, line 2: a number must occur once, got 1 again",
         ),
-        ("images.txt", lambda lines: lines.pop(2), "must agree, they do not for image 3 (of 1)"),
+        ("images.txt", lambda lines: lines.pop(2), "must agree, got a mismatch for image 3 (of 1)"),
         (
             "image_class_labels.txt",
             lambda lines: lines.clear(),
-            "must agree, they do not for image 1 (of 15)",
+            "must agree, got a mismatch for image 1 (of 15)",
         ),
         (
             "image_class_labels.txt",
             lambda lines: lines.__setitem__(0, "1 77"),
-            "must agree, they do not for image 1 (of 1)",
+            "must agree, got a mismatch for image 1 (of 1)",
         ),
         (
             "classes.txt",
@@ -209,7 +207,7 @@ def test_lists_of_cub_that_are_too_short_or_long(cub: Path) -> None:
         (
             "images.txt",
             lambda lines: lines.__setitem__(1, "2 " + lines[0].split()[1]),
-            "must list an image once, 'images/001.Bird_0/Bird_0_0000.jpg' is listed twice",
+            "must list each image once, got 'images/001.Bird_0/Bird_0_0000.jpg' more than once",
         ),
     ],
 )
@@ -222,7 +220,7 @@ def test_cub_without_its_parts(cub: Path) -> None:
     shutil.rmtree(cub / "images")
     text = error(cub)
     assert (
-        "CUB-200-2011 must have its images beside its lists, none of 15 ('images/001.Bird_0/Bird_0_0000.jpg', ...) is in"
+        "CUB-200-2011 must have its images beside its lists, got none of 15 ('images/001.Bird_0/Bird_0_0000.jpg', ...) in"
         in text
     )
     assert text.endswith("Unpack the images there too.")
@@ -231,13 +229,13 @@ def test_cub_without_its_parts(cub: Path) -> None:
     (cub / "classes.txt").unlink()
     text = error(cub, "cub")
     assert text.startswith("CUB-200-2011 must be a folder with images.txt, image_class_labels.txt, classes.txt, got ")
-    assert text.endswith("without them. Pass the folder that they are in, or another kind.")
+    assert text.endswith("without them. Pass the folder that contains them, or another kind.")
 
 
 def test_the_split_is_the_papers(cub: Path) -> None:
     text = error(cub, test_classes=0.5)
-    assert "test_classes must be left out where the data has a split already, as " in text
-    assert "does (CUB-200-2011), got 0.5. Leave it out." in text
+    assert "test_classes must not be set for data with its own split, such as " in text
+    assert " (CUB-200-2011), got 0.5. Omit it." in text
     images = read_images(cub, validation=0.5, seed=1)
     assert len(images.validation_classes) == 2
     assert images.test_classes.tolist() == [3, 4, 5]
@@ -246,8 +244,9 @@ def test_the_split_is_the_papers(cub: Path) -> None:
 def test_two_copies(cub: Path) -> None:
     shutil.copytree(cub, cub.parent / "copy")
     text = error(cub.parent)
-    assert "path must name one dataset, " in text
-    assert text.endswith("copy'). Pass one of these.")
+    assert "path must contain one dataset, " in text
+    assert "copy') in " in text
+    assert text.endswith("Pass one of these.")
 
 
 @pytest.mark.skipif(
@@ -268,7 +267,7 @@ def test_the_real_cub() -> None:
 
 
 def make_cars(root: Path, dataset: KnownDataset, drop: str = "") -> Path:
-    """The layout of the official download, with the images in an order of their own."""
+    """Make the layout of the official download, with the images in random order."""
     counts = [n for part in (0, 1) for n in sizes(dataset.images[part], dataset.classes[part])]
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
     files = [f"car_ims/{i:06}.jpg" for i in range(1, len(labels) + 1)]
@@ -278,7 +277,7 @@ def make_cars(root: Path, dataset: KnownDataset, drop: str = "") -> Path:
         row = dict(zip(names, (file, 1, 2, 3, 4, int(label) + 1, i % 2), strict=True))
         annotations[0, i] = tuple(row[name] for name in names if name != drop)
     class_names = np.empty((1, len(counts)), dtype=object)
-    class_names[0] = [f"Car {len(counts) - i:03} C/V" for i in range(len(counts))]  # the order is not that of the names
+    class_names[0] = [f"Car {len(counts) - i:03} C/V" for i in range(len(counts))]  # not in alphabetical order
     touch(root, files)
     scipy.io.savemat(root / "cars_annos.mat", {"annotations": annotations, "class_names": class_names})
     return root
@@ -309,7 +308,7 @@ def test_cars_as_train_and_test_folders(tmp_path: Path) -> None:
         assert recognize(path) == "cars"
         images = read_images(path)
         assert (images.name, images.root) == ("CARS196", tmp_path / "car_data")
-        assert images.warnings == ("CARS196: images that no list names are left out: 1 ('train/loose.jpg')",)
+        assert images.warnings == ("CARS196: images that are not listed are left out: 1 ('train/loose.jpg')",)
         assert images.extra == ("train/loose.jpg",)
         assert shape(images) == (8054, 8131, 98, 98)
         assert images.class_names[97:99] == ("Car 097", "Car 098")
@@ -317,11 +316,11 @@ def test_cars_as_train_and_test_folders(tmp_path: Path) -> None:
         assert all(path.split("/")[1] == images.class_names[y] for path, y in zip(images.paths, images.labels, strict=True))
     for name in ("train/Car 195/00000.jpg", "test/Car 195/00001.jpg", "train/loose.jpg"):
         (tmp_path / "car_data" / name).unlink()
-    assert read_images(path).warnings == ("CARS196: test images: 8,129 instead of 8,131, 2 missing",)
+    assert read_images(path).warnings == ("CARS196: expected 8,131 test images, got 8,129 (2 missing)",)
     shutil.rmtree(path / "train" / "Car 000")
     shutil.rmtree(path / "test" / "Car 000")
-    assert recognize(path) == "folder"  # which a class in both parts is an error for
-    assert "a class must be in one part of the split, 'Car 001' is in" in error(path)
+    assert recognize(path) == "folder"  # for which a class in both parts is an error
+    assert "each class must be in one part of the split, got 'Car 001' in" in error(path)
     assert "CARS196 must be a folder with cars_annos.mat, car_ims, got " in error(path, "cars")
 
 
@@ -340,13 +339,13 @@ def test_what_cars_lack_and_what_they_have_too_much(tmp_path: Path, cars: KnownD
     touch(tmp_path, ["car_ims/000099.jpg"])
     images = read_images(tmp_path)
     assert images.warnings == (
-        f"CARS196: training images whose files are absent are left out: 1 ('{gone[0]}')",
-        f"CARS196: test images whose files are absent are left out: 1 ('{gone[1]}')",
-        "CARS196: images that no list names are left out: 1 ('car_ims/000099.jpg')",
+        f"CARS196: training images without a file are left out: 1 ('{gone[0]}')",
+        f"CARS196: test images without a file are left out: 1 ('{gone[1]}')",
+        "CARS196: images that are not listed are left out: 1 ('car_ims/000099.jpg')",
     )
     assert shape(images) == (6, 7, 3, 3)
     make_cars(tmp_path, KnownDataset("", (7, 10), (3, 3)))
-    assert "CARS196: test images: 10 instead of 8, 2 extra" in read_images(tmp_path).warnings
+    assert "CARS196: expected 8 test images, got 10 (2 extra)" in read_images(tmp_path).warnings
 
 
 def test_broken_cars(tmp_path: Path, cars: KnownDataset) -> None:
@@ -365,7 +364,7 @@ def test_broken_cars(tmp_path: Path, cars: KnownDataset) -> None:
     assert "cars_annos.mat must have annotations with" in error(root)
     make_cars(root, cars)
     shutil.rmtree(root / "car_ims")
-    assert "CARS196 must have its images beside its lists, none of 15 ('car_ims/000001.jpg', ...) is in " in error(root)
+    assert "CARS196 must have its images beside its lists, got none of 15 ('car_ims/000001.jpg', ...) in " in error(root)
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "CARS196 must be a folder with cars_annos.mat, car_ims, got " in error(empty, "cars")
@@ -386,7 +385,7 @@ def test_a_class_number_of_cars_that_is_none(tmp_path: Path, cars: KnownDataset)
     content = scipy.io.loadmat(tmp_path / "cars_annos.mat")
     content["annotations"]["class"][0, 4] = 7
     scipy.io.savemat(tmp_path / "cars_annos.mat", {name: content[name] for name in ("annotations", "class_names")})
-    assert "cars_annos.mat must have classes 1 to 6, got 7. Download" in error(tmp_path)
+    assert "cars_annos.mat must have classes from 1 to 6, got 7. Download" in error(tmp_path)
 
 
 # --- Stanford Online Products --------------------------------------------------------------------------------------------
@@ -413,7 +412,7 @@ def make_products(root: Path, dataset: KnownDataset) -> Path:
 
 @pytest.fixture
 def products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of the official layout, with 14 + 13 classes and 30 + 31 images."""
+    """The official layout, with 14 + 13 classes and 30 + 31 images."""
     small = KnownDataset("Stanford Online Products", (30, 31), (14, 13))
     monkeypatch.setattr(datasets, "ONLINE_PRODUCTS", small)
     return make_products(tmp_path / "Stanford_Online_Products", small)
@@ -442,10 +441,10 @@ def test_what_online_products_lack_and_have_too_much(products: Path) -> None:
     edit(products / "Ebay_test.txt", lambda lines: lines.pop())
     images = read_images(products)
     assert images.warnings == (
-        "Stanford Online Products: training images whose files are absent are left out: 1 ('bicycle_final/110000000012_0.JPG')",
-        "Stanford Online Products: test images: 30 instead of 31, 1 missing",
-        "Stanford Online Products: test images whose files are absent are left out: 1 ('toaster_final/110000000023_1.JPG')",
-        "Stanford Online Products: images that no list names are left out: 2 ('coffee_maker_final/110000000027_1.JPG', "
+        "Stanford Online Products: training images without a file are left out: 1 ('bicycle_final/110000000012_0.JPG')",
+        "Stanford Online Products: expected 31 test images, got 30 (1 missing)",
+        "Stanford Online Products: test images without a file are left out: 1 ('toaster_final/110000000023_1.JPG')",
+        "Stanford Online Products: images that are not listed are left out: 2 ('coffee_maker_final/110000000027_1.JPG', "
         "'fan_final/0.JPG')",
     )
     assert shape(images) == (29, 29, 14, 13)
@@ -454,9 +453,9 @@ def test_what_online_products_lack_and_have_too_much(products: Path) -> None:
 def test_classes_of_online_products_that_are_missing(products: Path) -> None:
     edit(products / "Ebay_train.txt", lambda lines: lines.__delitem__(slice(-2, None)))
     assert read_images(products).warnings == (
-        "Stanford Online Products: training images: 28 instead of 30, 2 missing",
-        "Stanford Online Products: training classes: 13 instead of 14, 1 missing",
-        "Stanford Online Products: images that no list names are left out: 2 ('chair_final/110000000014_0.JPG', "
+        "Stanford Online Products: expected 30 training images, got 28 (2 missing)",
+        "Stanford Online Products: expected 14 training classes, got 13 (1 missing)",
+        "Stanford Online Products: images that are not listed are left out: 2 ('chair_final/110000000014_0.JPG', "
         "'chair_final/110000000014_1.JPG')",
     )
 
@@ -478,12 +477,12 @@ def test_classes_of_online_products_that_are_missing(products: Path) -> None:
         (
             "Ebay_test.txt",
             lambda lines: lines.append("9 14 3 chair_final/9.JPG"),
-            "a class must be in one part of the split, 14 is in Ebay_train.txt and Ebay_test.txt (first of 1 such classes)",
+            "each class must be in one part of the split, got 14 in Ebay_train.txt and Ebay_test.txt (first of 1)",
         ),
         (
             "Ebay_train.txt",
             lambda lines: lines.append(lines[1]),
-            "must list an image once, 'cabinet_final/110000000001_0.JPG' is",
+            "must list each image once, got 'cabinet_final/110000000001_0.JPG'",
         ),
     ],
 )

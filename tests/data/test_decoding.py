@@ -21,7 +21,7 @@ Bytes = NDArray[np.uint8]
 
 
 class MemorySource:
-    """One image in memory, or an exception instead."""
+    """Source of one image in memory, or of an exception."""
 
     def __init__(self, content: bytes | Image.Image | Exception) -> None:
         self.content = content
@@ -50,19 +50,19 @@ def noise(height: int = 64, width: int = 96, seed: int = 0) -> Image.Image:
 
 
 def quarters() -> Bytes:
-    """Red, green, blue and black quarters of different shape: every turn and flip of them is another picture."""
+    """Return red, green, blue and black quarters of different shapes: every rotation and flip is a different image."""
     image = np.zeros((32, 48, 3), np.uint8)
     image[:16, :16], image[:16, 16:], image[16:, :16] = RED, GREEN, BLUE
     return image
 
 
-UPRIGHT = {  # orientation -> how a camera that reports it stores the upright picture; worked from the EXIF standard's table
+UPRIGHT = {  # EXIF orientation -> how a camera stores the upright image, derived from the table in the standard
     1: lambda a: a,
     2: lambda a: a[:, ::-1],
     3: lambda a: a[::-1, ::-1],
     4: lambda a: a[::-1],
     5: lambda a: a.transpose(1, 0, 2),
-    6: lambda a: a.transpose(1, 0, 2)[::-1],  # stored row 0 is the right side of the picture
+    6: lambda a: a.transpose(1, 0, 2)[::-1],  # stored row 0 is the right side of the image
     7: lambda a: a[::-1, ::-1].transpose(1, 0, 2),
     8: lambda a: a.transpose(1, 0, 2)[:, ::-1],  # stored row 0 is the left side, from the bottom up
 }
@@ -81,11 +81,11 @@ def test_exif_orientation_is_applied(orientation: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("exif", [b"Exif\0\0II*\0garbage", b"Exif\0\0" + b"\xff" * 40])
-def test_broken_exif_is_no_reason(exif: bytes) -> None:
+def test_broken_exif_is_ignored(exif: bytes) -> None:
     assert pixels(encoded(Image.new("RGB", (8, 8), RED), "JPEG", exif=exif)).shape == (8, 8, 3)
 
 
-def test_grey_and_one_bit() -> None:
+def test_gray_and_one_bit() -> None:
     assert (pixels(encoded(Image.new("L", (4, 3), 77))) == 77).all()
     assert (pixels(encoded(Image.new("1", (4, 3), 1))) == 255).all()
 
@@ -101,12 +101,12 @@ def test_sixteen_bits_are_scaled_not_clipped() -> None:
 
 
 def test_thirty_two_bits_and_floats() -> None:
-    wide = Image.fromarray(np.array([[-1000, 0, 100_000, 130_540]], np.int32))  # no usual range: least to most, 515.8 a step
+    wide = Image.fromarray(np.array([[-1000, 0, 100_000, 130_540]], np.int32))  # no standard range: min to max, 515.8 per step
     assert pixels(wide)[0, :, 0].tolist() == [0, 2, 196, 255]
-    eight = encoded(Image.fromarray(np.array([[0, 7, 240]], np.int32)), "TIFF")  # bytes in a wide file, not almost black
+    eight = encoded(Image.fromarray(np.array([[0, 7, 240]], np.int32)), "TIFF")  # 8-bit values in a 32-bit file
     assert Image.open(io.BytesIO(eight)).mode == "I"
     assert pixels(eight)[0, :, 0].tolist() == [0, 7, 240]
-    dark = b"P5 3 1 65535\n" + np.array([[0, 100, 240]], ">u2").tobytes()  # of 16 bits by its own word
+    dark = b"P5 3 1 65535\n" + np.array([[0, 100, 240]], ">u2").tobytes()  # 16 bits according to its header
     assert Image.open(io.BytesIO(dark)).mode == "I"
     assert pixels(dark)[0, :, 0].tolist() == [0, 0, 1]
     assert pixels(encoded(Image.fromarray(np.array([[0, 0.5, 1]], np.float32)), "TIFF"))[0, :, 0].tolist() == [0, 128, 255]
@@ -153,18 +153,18 @@ def test_palettes_with_transparency() -> None:
     assert pixels(palette.convert("PA"))[0].tolist() == [[*RED], [*GREEN], [*BLUE]]
 
 
-def test_one_colour_as_transparent() -> None:
+def test_one_color_as_transparent() -> None:
     two = Image.fromarray(np.array([[RED, BLUE]], np.uint8))
     assert pixels(encoded(two, transparency=BLUE))[0].tolist() == [[*RED], [*WHITE]]
-    grey = Image.fromarray(np.array([[10, 20]], np.uint8))
-    assert pixels(encoded(grey, transparency=20))[0, :, 0].tolist() == [10, 255]
+    gray = Image.fromarray(np.array([[10, 20]], np.uint8))
+    assert pixels(encoded(gray, transparency=20))[0, :, 0].tolist() == [10, 255]
     deep = Image.fromarray(np.array([[257, 514]], np.uint16))
     assert pixels(encoded(deep, transparency=514))[0, :, 0].tolist() == [1, 255]
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "TIFF", "PNG", "AVIF"])
 def test_first_frame(kind: str) -> None:
-    frames = [Image.new("RGB", (16, 16), colour) for colour in (RED, GREEN, BLUE)]
+    frames = [Image.new("RGB", (16, 16), color) for color in (RED, GREEN, BLUE)]
     options = {"lossless": True} if kind == "WEBP" else {"quality": 100} if kind == "AVIF" else {}
     found = pixels(encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options))
     assert np.abs(found.astype(int) - RED).max() <= 8
@@ -172,8 +172,8 @@ def test_first_frame(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP"])
 def test_content_decides_not_the_name(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "picture.txt").write_bytes(encoded(Image.new("RGB", (20, 10), WHITE), kind))
-    found = decode(FolderSource(tmp_path), "picture.txt", size=8)
+    (tmp_path / "image.txt").write_bytes(encoded(Image.new("RGB", (20, 10), WHITE), kind))
+    found = decode(FolderSource(tmp_path), "image.txt", size=8)
     assert found.shape == (8, 8, 3)
     assert found.dtype == np.uint8
     assert found.min() >= 250
@@ -186,7 +186,7 @@ def test_resize_is_antialiased() -> None:
     assert np.abs(found[:, 1:-1].astype(int) - 127).max() <= 2  # without antialiasing: 0 or 254
 
 
-def test_letterbox_is_white_around() -> None:
+def test_letterbox_pads_with_white() -> None:
     found = decode(MemorySource(Image.new("RGB", (40, 20), RED)), "", 20, "letterbox")
     assert (found[5:15] == RED).all()
     assert (found[:5] == 255).all()
@@ -206,7 +206,7 @@ def test_trim_letterbox_keeps_a_margin_of_15() -> None:
 
 def test_trim_letterbox_at_the_edge_and_of_nothing() -> None:
     image = np.full((50, 50, 3), 255, np.uint8)
-    image[:20, :20] = 0  # the margin ends with the picture at two sides
+    image[:20, :20] = 0  # the margin is clipped at two sides of the image
     found = decode(MemorySource(Image.fromarray(image)), "", 35, "trim-letterbox")
     assert (found[:20, :20] == 0).all()
     assert (found[20:] == 255).all()
@@ -236,8 +236,8 @@ def refusal(source: MemorySource | FolderSource | TarSource, path: str = "") -> 
 
 
 def test_bombs_are_refused() -> None:
-    assert refusal(MemorySource(bomb(60000))).startswith("too many pixels")  # an error of pillow
-    assert refusal(MemorySource(bomb(10000))) == "too many pixels: 10000 x 10000"  # a warning of pillow
+    assert refusal(MemorySource(bomb(60000))).startswith("too many pixels")  # an error in pillow
+    assert refusal(MemorySource(bomb(10000))) == "too many pixels: 10000 x 10000"  # a warning in pillow
 
 
 def test_reasons(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ PASSING = ("EIO", "ESTALE", "ENOMEM", "EMFILE", "ENFILE", "ENXIO")
 
 
 @pytest.mark.parametrize("name", PASSING)
-def test_failures_of_the_source_are_told_apart(name: str) -> None:
+def test_failures_of_the_source_have_their_own_error(name: str) -> None:
     with pytest.raises(SourceError, match=r"^cannot be read: "):
         decode(MemorySource(OSError(getattr(errno, name), "failed")), "", 32)
     for error in (PermissionError(errno.EACCES, "no"), FileNotFoundError(errno.ENOENT, "no"), MemoryError(), OSError("bad")):
@@ -290,7 +290,7 @@ def test_failures_of_the_source_are_told_apart(name: str) -> None:
 
 
 class FailingFile(io.BytesIO):
-    """A file whose disk fails after so many bytes."""
+    """File on a disk that fails after `good` bytes."""
 
     def __init__(self, content: bytes, good: int) -> None:
         super().__init__(content)
@@ -315,7 +315,7 @@ def test_a_disk_that_fails_makes_no_truncated_image(kind: str) -> None:
         decode(Failing(b""), "", 32)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read any file: the file of no permission is not tested, only the error")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read any file; the exception itself is tested above")
 def test_no_permission(tmp_path: Path) -> None:
     (tmp_path / "secret.png").write_bytes(encoded(noise()))
     (tmp_path / "secret.png").chmod(0)
@@ -324,7 +324,7 @@ def test_no_permission(tmp_path: Path) -> None:
 
 def test_formats_that_start_programs_are_refused() -> None:
     eps = encoded(Image.new("RGB", (8, 8)), "EPS")
-    assert refusal(MemorySource(eps)) == "format EPS is not read"
+    assert refusal(MemorySource(eps)) == "unsupported format EPS"
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "GIF"])
@@ -332,7 +332,7 @@ def test_truncated_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
     whole = encoded(noise(200, 300), kind)
     cut = whole[: int(0.6 * len(whole))]
     assert refusal(MemorySource(cut)) == "truncated"
-    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)  # pillow's own switch is the user's choice
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)  # pillow's own setting is up to the user
     assert pixels(cut).shape == pixels(whole).shape
 
 

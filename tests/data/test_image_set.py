@@ -83,11 +83,11 @@ def test_too_few_classes_for_validation() -> None:
     ("labels", "test", "validation", "text"),
     [
         ([0], [1], [], r"one label per path, got 1 for 2 paths"),
-        ([0, 2], [1], [], r"labels must be class numbers 0 to 1, got 0 to 2"),
-        ([-1, 0], [1], [], r"labels must be class numbers 0 to 1, got -1 to 0"),
-        ([0, 1], [2], [], r"test classes must be class numbers 0 to 1, got 2 to 2"),
-        ([0, 1], [1], [-1], r"validation classes must be class numbers 0 to 1, got -1 to -1"),
-        ([0, 1], [1], [1], r"no class may be in two parts of a split, 'b' is in test and validation"),
+        ([0, 2], [1], [], r"labels must be class numbers from 0 to 1, got 0 to 2"),
+        ([-1, 0], [1], [], r"labels must be class numbers from 0 to 1, got -1 to 0"),
+        ([0, 1], [2], [], r"test classes must be class numbers from 0 to 1, got 2 to 2"),
+        ([0, 1], [1], [-1], r"validation classes must be class numbers from 0 to 1, got -1 to -1"),
+        ([0, 1], [1], [1], r"each class must be in one part of the split, got 'b' in test and validation"),
     ],
 )
 def test_contradictions(labels: list[int], test: list[int], validation: list[int], text: str) -> None:

@@ -3,40 +3,17 @@ import json
 import pickle
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from liftedstruct.data import FolderSource, ImageSet, PackedImages, prepare
+from data.sets import listed, make_set, noise, pack
+from liftedstruct.data import ImageSet, PackedImages
 from liftedstruct.data.packed import IMAGES, META
 
 Bytes = NDArray[np.uint8]
-
-
-def noise(seed: int, height: int = 30, width: int = 40) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
-
-
-def make_set(root: Path, n: int = 12, names: tuple[str, ...] = ()) -> ImageSet:
-    """PNG files of noise, in four classes: 0 to train, 1 to validate, 2 and 3 to test."""
-    root.mkdir(exist_ok=True)
-    paths = names + tuple(f"{i:03}.png" for i in range(n - len(names)))
-    for i, path in enumerate(paths):
-        noise(i).save(root / path)
-    return listed(root, paths)
-
-
-def listed(root: Path, paths: tuple[str, ...]) -> ImageSet:
-    labels, classes = np.arange(len(paths), dtype=np.int64) % 4, ("a", "b", "c\n", "d")
-    super_classes = ("x", "x", "y", "y")
-    return ImageSet("noise", root, FolderSource(root), paths, labels, classes, np.array([2, 3]), np.array([1]), super_classes)
-
-
-def pack(image_set: ImageSet, folder: Path, size: int = 16, **options: Any) -> PackedImages:
-    return prepare(image_set, folder, size=size, progress=options.pop("progress", False), **options)
 
 
 @pytest.fixture
@@ -53,12 +30,12 @@ def packed(images: ImageSet, tmp_path: Path) -> PackedImages:
 def test_damage_is_noticed(packed: PackedImages, images: ImageSet, name: str) -> None:
     file = packed.folder / name
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=rf"{name} must be as prepare left it, got: .*--force"):
+    with pytest.raises(ValueError, match=rf"{name} must be as written by prepare, got: .*--force"):
         PackedImages(packed.folder)
-    with pytest.raises(ValueError, match=rf"{name} must be as prepare left it, got: .*--force"):
+    with pytest.raises(ValueError, match=rf"{name} must be as written by prepare, got: .*--force"):
         pack(images, packed.folder, size=32)
     file.unlink()
-    with pytest.raises(ValueError, match=rf"{name} must be as prepare left it"):
+    with pytest.raises(ValueError, match=rf"{name} must be as written by prepare"):
         PackedImages(packed.folder)
     assert len(pack(images, packed.folder, size=32, force=True)) == 12
 
@@ -66,9 +43,9 @@ def test_damage_is_noticed(packed: PackedImages, images: ImageSet, name: str) ->
 def test_other_versions(packed: PackedImages, images: ImageSet) -> None:
     file = packed.folder / META
     file.write_text(json.dumps(json.loads(file.read_text()) | {"version": 99}))
-    with pytest.raises(ValueError, match=r"must be of version 3, got 99\. Run prepare again"):
+    with pytest.raises(ValueError, match=r"must be a prepared dataset of version 3, got version 99\. Run prepare again"):
         PackedImages(packed.folder)
-    with pytest.raises(ValueError, match=r"its version is 99, not 3"):
+    with pytest.raises(ValueError, match=r"version is 99, not 3"):
         pack(images, packed.folder, size=32)
 
 
@@ -83,7 +60,7 @@ def test_crops_are_slices(packed: PackedImages) -> None:
         assert (found[row] == (piece[:, ::-1] if flip else piece)).all()
     assert found.dtype == np.uint8
     assert found.flags.c_contiguous
-    middle = packed.center_crops(order, 21)  # 32 - 21 = 11: five above and left, six below and right
+    middle = packed.center_crops(order, 21)  # 32 - 21 = 11: five pixels above and left, six below and right
     assert (middle == packed.images[order][:, 5:26, 5:26]).all()
     assert (packed.center_crops(order, 32) == packed.images[order]).all()
 
@@ -106,7 +83,7 @@ def test_hflip_and_the_stream_of_the_generator(packed: PackedImages) -> None:
 def test_every_place_comes_and_both_ways(tmp_path: Path) -> None:
     image_set = listed(tmp_path, ("place.png",))
     place = np.zeros((32, 32, 3), np.uint8)
-    place[..., 0], place[..., 1] = np.arange(32)[:, None], np.arange(32)  # each pixel says where it is
+    place[..., 0], place[..., 1] = np.arange(32)[:, None], np.arange(32)  # each pixel encodes its position
     Image.fromarray(place).save(tmp_path / "place.png")
     packed = pack(image_set, tmp_path / "packed", size=32)
     for hflip in (False, True):
@@ -115,12 +92,12 @@ def test_every_place_comes_and_both_ways(tmp_path: Path) -> None:
         assert (np.abs(right - left) == 19).all()
         counts = Counter(zip(y.tolist(), np.minimum(left, right).tolist(), (left > right).tolist(), strict=True))
         assert set(counts) == set(itertools.product(range(13), range(13), (False, True) if hflip else (False,)))
-        assert max(counts.values()) < 3 * 6000 / len(counts)  # about as often each
+        assert max(counts.values()) < 3 * 6000 / len(counts)  # roughly uniform
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> PackedImages:
-    """Two images of 32 x 32: one whose pixels say where they are, and noise."""
+    """Two images of 32 x 32: one whose pixels encode their positions, and noise."""
     root = tmp_path_factory.mktemp("place")
     place = np.zeros((32, 32, 3), np.uint8)
     place[..., 0], place[..., 1] = 8 * np.arange(32)[:, None], 8 * np.arange(32)
@@ -130,12 +107,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> PackedImages:
 
 
 def boxes(crops: Bytes) -> NDArray[np.int64]:
-    """Where crops of the image of places are from: upper, left, height, width, and whether they are flipped."""
+    """Find the boxes of crops of the position image: top, left, height, width, and whether they are flipped."""
     side, spans = crops.shape[1], {}
     for start, end in itertools.combinations(range(33), 2):
         line = Image.fromarray(8 * np.arange(start, end, dtype=np.uint8)[None])
         spans[np.asarray(line.resize((side, 1), Image.Resampling.BILINEAR)).tobytes()] = (start, end - start)
-    assert len(spans) == 32 * 33 // 2  # no two look alike
+    assert len(spans) == 32 * 33 // 2  # all are different
     found = []
     for crop in crops:
         down, across = crop[:, 0, 0], crop[0, :, 1]
@@ -146,7 +123,7 @@ def boxes(crops: Bytes) -> NDArray[np.int64]:
 
 
 @pytest.mark.parametrize("min_scale", [0.1, 0.5, 0.9])
-def test_scaled_crops_show_so_much_of_an_image(place: PackedImages, min_scale: float) -> None:
+def test_area_and_aspect_ratio_of_scaled_crops(place: PackedImages, min_scale: float) -> None:
     crops = place.random_crops([0] * 1000, 20, rng=np.random.default_rng(0), min_scale=min_scale)
     y, x, height, width, flipped = boxes(crops).T
     assert ((height + 0.5) * (width + 0.5) >= min_scale * 32 * 32).all()  # sides are whole pixels
@@ -166,8 +143,8 @@ def test_scaled_crops_show_so_much_of_an_image(place: PackedImages, min_scale: f
 def test_scaled_crops_are_those_of_pillow(place: PackedImages) -> None:
     where = boxes(place.random_crops([0] * 40, 20, rng=np.random.default_rng(1), min_scale=0.2))
     found = place.random_crops([1] * 40, 20, rng=np.random.default_rng(1), min_scale=0.2)
-    assert (where[:, 2:4].min(axis=1) < 20).any()  # enlarged
-    assert (where[:, 2:4].max(axis=1) > 20).any()  # and made smaller
+    assert (where[:, 2:4].min(axis=1) < 20).any()  # upscaled
+    assert (where[:, 2:4].max(axis=1) > 20).any()  # and downscaled
     for crop, (y, x, height, width, flipped) in zip(found, where, strict=True):
         piece = Image.fromarray(place.images[1, y : y + height, x : x + width])
         expected = np.asarray(piece.resize((20, 20), Image.Resampling.BILINEAR))
@@ -185,18 +162,18 @@ def test_all_of_an_image(place: PackedImages) -> None:
 def test_bad_requests(packed: PackedImages) -> None:
     rng = np.random.default_rng(0)
     for share in (1.5, -0.1, float("nan")):
-        with pytest.raises(ValueError, match=rf"min_scale must be 0 to 1, got {share}\. 0 cuts crops without scaling them"):
+        with pytest.raises(ValueError, match=rf"min_scale must be between 0 and 1, got {share}\. Pass 0"):
             packed.random_crops([0], 8, rng=rng, min_scale=share)
-    with pytest.raises(ValueError, match=r"crop must be at most the size of the images, 32, got 33\. Prepare them larger"):
+    with pytest.raises(ValueError, match=r"crop must be at most the size of the images, 32, got 33\. Prepare them"):
         packed.center_crops([0], 33)
     with pytest.raises(ValueError, match=r"crop must be a whole number >= 1, got 0"):
         packed.random_crops([0], 0, rng=rng)
     for wrong in ([-1], [12], [0, 99]):
-        with pytest.raises(ValueError, match=r"indices must be 0 to 11"):
+        with pytest.raises(ValueError, match=r"indices must be from 0 to 11"):
             packed.center_crops(wrong, 8)
     with pytest.raises(ValueError, match=r"indices must be a list of integers, got float64"):
         packed.center_crops(np.array([0.5]), 8)
-    with pytest.raises(ValueError, match=r"out must be contiguous, uint8 \(1, 8, 8, 3\), got uint8 \(1, 9, 8, 3\)"):
+    with pytest.raises(ValueError, match=r"out must be .* uint8 array of shape \(1, 8, 8, 3\), got uint8 \(1, 9, 8, 3\)"):
         packed.center_crops([0], 8, out=np.empty((1, 9, 8, 3), np.uint8))
     assert packed.center_crops([], 8).shape == (0, 8, 8, 3)
 
@@ -212,7 +189,7 @@ def test_pickled_by_name(packed: PackedImages) -> None:
 def test_opening_is_read_only_and_does_not_load(packed: PackedImages) -> None:
     with pytest.raises(ValueError, match="read-only"):
         packed.images[0] = 0
-    assert packed.images.base is not None  # the map
+    assert packed.images.base is not None  # the memory map
 
 
 def test_a_set_that_is_open_while_it_is_replaced(tmp_path: Path) -> None:
@@ -230,7 +207,7 @@ def test_paths_that_are_damaged(tmp_path: Path, content: str | None) -> None:
     (packed.folder / "paths.json").unlink()
     if content is not None:
         (packed.folder / "paths.json").write_text(content)
-    with pytest.raises(ValueError, match=r"paths\.json must be as prepare left it, got.*--force"):
+    with pytest.raises(ValueError, match=r"paths\.json must be as written by prepare, got.*--force"):
         PackedImages(packed.folder)
 
 

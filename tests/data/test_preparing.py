@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from liftedstruct.data import FolderSource, ImageSet, OtherDatasetError, PackedImages, prepare, preparing, read_images
+from data.sets import listed, make_set, noise, pack
+from liftedstruct.data import FolderSource, ImageSet, OtherDatasetError, PackedImages, preparing, read_images
 from liftedstruct.data.decoding import content_hash, decode
 from liftedstruct.data.packed import IMAGES, META, PROGRESS
 from liftedstruct.data.preparing import CONTENTS_PART, LOCK, PART
@@ -30,34 +31,15 @@ from liftedstruct.runtime.atomic import is_temporary
 NAMES = ("space in name.png", "new\nline.png", "grüße 日本 🙂.png", os.fsdecode(b"latin \xe9.png"), "-rf.png", "quote\"'.png")
 
 
-def noise(seed: int, height: int = 30, width: int = 40) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
-
-
 def encoded(image: Image.Image, kind: str) -> bytes:
     file = io.BytesIO()
     image.save(file, kind)
     return file.getvalue()
 
 
-def make_set(root: Path, n: int = 12, names: tuple[str, ...] = ()) -> ImageSet:
-    """PNG files of noise, in four classes: 0 to train, 1 to validate, 2 and 3 to test."""
-    root.mkdir(exist_ok=True)
-    paths = names + tuple(f"{i:03}.png" for i in range(n - len(names)))
-    for i, path in enumerate(paths):
-        noise(i).save(root / path)
-    return listed(root, paths)
-
-
-def listed(root: Path, paths: tuple[str, ...]) -> ImageSet:
-    labels, classes = np.arange(len(paths), dtype=np.int64) % 4, ("a", "b", "c\n", "d")
-    super_classes = ("x", "x", "y", "y")
-    return ImageSet("noise", root, FolderSource(root), paths, labels, classes, np.array([2, 3]), np.array([1]), super_classes)
-
-
 @dataclass(frozen=True)
 class CountingSource(FolderSource):
-    """A folder that remembers what was opened, and may refuse it."""
+    """Folder source that records which images were opened, and raises the given errors."""
 
     opened: list[str] = field(default_factory=list)
     errors: dict[str, Exception] = field(default_factory=dict)
@@ -72,10 +54,6 @@ class CountingSource(FolderSource):
 def counting(image_set: ImageSet, **errors: Exception) -> tuple[ImageSet, CountingSource]:
     source = CountingSource(image_set.root, errors={f"{name}.png": error for name, error in errors.items()})
     return replace(image_set, source=source), source
-
-
-def pack(image_set: ImageSet, folder: Path, size: int = 16, **options: Any) -> PackedImages:
-    return prepare(image_set, folder, size=size, **{"progress": False, "workers": 1, **options})
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +111,7 @@ def test_second_time_does_nothing(images: ImageSet, tmp_path: Path, capsys: pyte
     assert source.opened == []
     assert second.checksum == first.checksum
     assert content(first.folder) == before
-    assert capsys.readouterr().err == f"{tmp_path / 'packed'} already holds these 12 images, nothing to do\n"
+    assert capsys.readouterr().err == f"{tmp_path / 'packed'} already contains these 12 images, nothing to do\n"
     pack(counted, tmp_path / "packed", force=True)
     assert sorted(source.opened) == sorted(images.paths)
     assert content(first.folder) == before
@@ -178,7 +156,7 @@ def test_changes_are_noticed(images: ImageSet, tmp_path: Path, message: str, int
     before = content(folder)
     change, options = CHANGED[message]
     changed = change(images)
-    with pytest.raises(ValueError, match=f"packed holds (a dataset|an interrupted prepare) of other .*{message}.*force=True"):
+    with pytest.raises(ValueError, match=f"packed contains (a dataset|an interrupted prepare) with .*{message}.*force=True"):
         pack(changed, folder, **options)
     assert content(folder) == before
     remade = pack(changed, folder, force=True, **options)
@@ -199,7 +177,7 @@ def test_unreadable_ones_are_listed(images: ImageSet, tmp_path: Path, capsys: py
     assert np.load(packed.folder / IMAGES).shape[0] == 10
     assert json.loads((packed.folder / META).read_text())["left_out"][1] == {"path": "007.png", "reason": "truncated"}
     line = capsys.readouterr().err
-    assert line.startswith("warning: 2 of 12 images are left out and listed in ")
+    assert line.startswith("warning: 2 of 12 images were left out, listed in ")
     assert line.endswith("meta.json; the first is '002.png': no permission\n")
 
 
@@ -211,7 +189,7 @@ def test_truncated_ones_are_listed_or_stop(images: ImageSet, tmp_path: Path) -> 
     assert listed.left_out == (("003.png", "truncated"), ("004.png", "empty file"))
     with pytest.raises(ValueError, match=r"bad_images is 'list', not 'stop'"):
         pack(images, tmp_path / "list", bad_images="stop")
-    with pytest.raises(ValueError, match=r"every image must be readable, '003.png' is not: truncated\. Fix it, or pass"):
+    with pytest.raises(ValueError, match=r"every image must be readable, got '003.png': truncated\. Fix it, or pass"):
         pack(images, tmp_path / "stop", bad_images="stop")
     assert pack(images, tmp_path / "stop", bad_images="list").left_out == listed.left_out  # resumes
 
@@ -221,10 +199,10 @@ def test_more_than_half_unreadable_is_an_error(images: ImageSet, tmp_path: Path)
         (images.root / path).write_bytes(b"no")
     assert len(pack(images, tmp_path / "half")) == 6
     (images.root / images.paths[6]).write_bytes(b"no")
-    with pytest.raises(ValueError, match=r"at least half of the images .*, 7 of 12 are not; .*liftedstruct check"):
+    with pytest.raises(ValueError, match=r"at least half of the images .*, got 7 unreadable of 12; .*liftedstruct check"):
         pack(images, tmp_path / "packed")
-    assert content(tmp_path / "packed") == {}  # nothing to resume from, nothing in the way of the next
-    with pytest.raises(ValueError, match="has none"):
+    assert content(tmp_path / "packed") == {}  # nothing to resume, and no obstacle for the next prepare
+    with pytest.raises(ValueError, match="at least one image, got none"):
         pack(images.subset(np.arange(0)), tmp_path / "none")
 
 
@@ -236,11 +214,11 @@ def test_a_source_that_goes_away_is_no_smaller_set(tmp_path: Path, name: str, ba
     source.errors.update({path: OSError(getattr(errno, name), "failed") for path in image_set.paths[24:]})
     for _ in range(2):
         with pytest.raises(
-            OSError, match=r"'024\.png' is not: (cannot be read: failed|missing)\. .* run it again, it resumes"
+            OSError, match=r"'024\.png': (cannot be read: failed|missing)\. .* run prepare again, it resumes"
         ) as e:
             pack(gone, folder, bad_images=bad_images)
         assert "\n" not in str(e.value)
-        with pytest.raises(ValueError, match="must be finished"):
+        with pytest.raises(ValueError, match="must be completely prepared"):
             PackedImages(folder)
     counted, source = counting(image_set)
     pack(counted, folder, bad_images=bad_images)
@@ -253,13 +231,13 @@ def test_a_source_that_is_away_from_the_start(images: ImageSet, tmp_path: Path) 
         def fingerprint(self, path: str) -> str:
             raise OSError(errno.EIO, "Input/output error")
 
-    with pytest.raises(OSError, match=r"'000\.png' is not: .*Input/output error\. .* run it again"):
+    with pytest.raises(OSError, match=r"'000\.png': .*Input/output error\. .* run prepare again"):
         pack(replace(images, source=Away(images.root)), tmp_path / "packed")
     assert not (tmp_path / "packed").exists()
 
 
 def test_a_folder_that_goes_away(images: ImageSet, tmp_path: Path) -> None:
-    """Files that are there at the start and not in the middle; the next run comes too early, the one after that goes on."""
+    """The files disappear halfway; the next run still lacks them and fails, the one after that resumes."""
     folder, away = tmp_path / "packed", tmp_path / "away"
 
     class Unmounted(CountingSource):
@@ -268,7 +246,7 @@ def test_a_folder_that_goes_away(images: ImageSet, tmp_path: Path) -> None:
                 self.root.rename(away)
             return super().open(path)
 
-    with pytest.raises(OSError, match=r"'007\.png' is not: missing\. .*it resumes from there"):
+    with pytest.raises(OSError, match=r"'007\.png': missing\. .*it resumes"):
         pack(replace(images, source=Unmounted(images.root)), folder, workers=1)
     before = content(folder)
     with pytest.raises(ValueError, match=r"image files changed .*missing now"):
@@ -283,7 +261,7 @@ def test_interrupted_resumes(images: ImageSet, tmp_path: Path, capsys: pytest.Ca
     stopped, _ = counting(images, **{"007": KeyboardInterrupt()})  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
         pack(stopped, tmp_path / "packed")
-    with pytest.raises(ValueError, match=r"packed must be finished to be read, .* interrupted\. Run prepare again"):
+    with pytest.raises(ValueError, match=r"packed must be completely prepared, .* interrupted prepare\. Run prepare again"):
         PackedImages(tmp_path / "packed")
     counted, source = counting(images)
     pack(counted, tmp_path / "packed", progress=True)
@@ -293,22 +271,24 @@ def test_interrupted_resumes(images: ImageSet, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_kill(tmp_path: Path) -> None:
-    """A process that is killed while it decodes; what it had flushed is not decoded again, and the bytes are the same."""
+    """Kill a process while it decodes; flushed rows are not decoded again, and the final bytes are the same."""
     image_set = make_set(tmp_path / "images", 60)
     folder, script = tmp_path / "packed", tmp_path / "script.py"
     script.write_text(f"""
 import sys, time
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+from dataclasses import replace
 from pathlib import Path
+from data.sets import listed
+from data.test_preparing import CountingSource
 from liftedstruct.data import prepare, preparing
-import test_preparing
-class Slow(test_preparing.CountingSource):
+class Slow(CountingSource):
     def open(self, path):
         time.sleep(0.02)
         return super().open(path)
 preparing.CHUNK, preparing.SYNC_SECONDS = 1, -1
-image_set = test_preparing.listed(Path({str(image_set.root)!r}), {image_set.paths!r})
-image_set = test_preparing.replace(image_set, source=Slow(image_set.root))
+image_set = listed(Path({str(image_set.root)!r}), {image_set.paths!r})
+image_set = replace(image_set, source=Slow(image_set.root))
 prepare(image_set, {str(folder)!r}, size=16, workers=1, progress=False)
 """)
     process = subprocess.Popen([sys.executable, script])
@@ -322,7 +302,7 @@ prepare(image_set, {str(folder)!r}, size=16, workers=1, progress=False)
     assert process.wait() == -signal.SIGKILL
     done = json.loads((folder / PROGRESS).read_text())["processed"]
     assert 10 <= done < 60
-    with pytest.raises(ValueError, match="must be finished"):
+    with pytest.raises(ValueError, match="must be completely prepared"):
         PackedImages(folder)
     counted, source = counting(image_set)
     pack(counted, folder)
@@ -332,13 +312,13 @@ prepare(image_set, {str(folder)!r}, size=16, workers=1, progress=False)
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Stands for the death of the process."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("anew", [False, True])
-def test_death_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool) -> None:
-    """Whatever is the last thing that reaches the disk, no half of a set reads as whole, and prepare resumes."""
+@pytest.mark.parametrize("replacing", [False, True])
+def test_death_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replacing: bool) -> None:
+    """Whatever was last written to disk, a partial dataset is never read as complete, and prepare resumes."""
     image_set = make_set(tmp_path / "images", 5)
     (image_set.root / "001.png").write_bytes(b"")
     clean = pack(image_set, tmp_path / "clean")
@@ -347,7 +327,7 @@ def test_death_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, an
     for life in itertools.count():
         folder, left = tmp_path / "packed", [life]
         shutil.rmtree(folder, ignore_errors=True)
-        if anew:
+        if replacing:
             pack(old, folder)
 
         def mortal(call: Callable[..., Any], left: list[int] = left) -> Callable[..., Any]:
@@ -363,28 +343,28 @@ def test_death_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, an
             for name in ("fsync", "replace", "unlink", "open"):
                 patch.setattr(os, name, mortal(getattr(os, name)))
             try:
-                pack(image_set, folder, force=anew, workers=1)
+                pack(image_set, folder, force=replacing, workers=1)
                 survived = True
             except Killed:
                 survived, deaths = False, deaths + 1
-        if (folder / META).exists():  # then it is whole: the new one, or still the old one
+        if (folder / META).exists():  # complete: the new dataset, or still the old one
             found = PackedImages(folder)
-            assert found.checksum == clean.checksum or (anew and len(found) == 7)
+            assert found.checksum == clean.checksum or (replacing and len(found) == 7)
             assert len(found) == 7 or (found.images == clean.images).all()
         else:
-            with pytest.raises(ValueError, match=r"must be finished|made by prepare"):
+            with pytest.raises(ValueError, match=r"must be (completely prepared|a prepared dataset)"):
                 PackedImages(folder)
         try:
-            pack(image_set, folder)  # resumes, also where the old set is still there
+            pack(image_set, folder)  # resumes, even if the old dataset still exists
         except OtherDatasetError:
-            assert len(PackedImages(folder)) == 7  # the new one had not begun
+            assert len(PackedImages(folder)) == 7  # the new one had not started
             pack(image_set, folder, force=True)
         after = {
             name: data
             for name, data in content(folder).items()
             if name not in (PROGRESS, LOCK, CONTENTS_PART) and not is_temporary(name)
         }
-        assert after == content(clean.folder)  # those two stay after a death between the last steps, and mean nothing
+        assert after == content(clean.folder)  # the excluded files may remain after a death between the last steps
         if survived:
             break
     assert deaths > 20
@@ -393,7 +373,7 @@ def test_death_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, an
 def test_full_disk(images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10**9))
-    with pytest.raises(OSError, match=r"packed must have 5\.53 GB free, it has 1\.00 GB\. Make room, or choose a smaller size"):
+    with pytest.raises(OSError, match=r"packed must have 5\.53 GB free, got 1\.00 GB\. Free some space, or choose"):
         pack(images, tmp_path / "packed", size=12390)
     assert not (tmp_path / "packed" / PART).exists()
     assert len(pack(images, tmp_path / "packed")) == 12  # the smaller size, without force
@@ -407,12 +387,12 @@ def test_a_failing_force_leaves_the_old_set(images: ImageSet, tmp_path: Path, mo
     assert content(folder) == before
     other = make_set(tmp_path / "other", 12)
     stopped, _ = counting(other, **{"007": OSError(errno.EIO, "failed")})
-    with pytest.raises(OSError, match="it resumes from there"):
+    with pytest.raises(OSError, match="it resumes"):
         pack(stopped, folder, size=8, force=True)
     assert PackedImages(folder).size == 16  # still the old one
     assert {name: data for name, data in content(folder).items() if name not in (PART, CONTENTS_PART, PROGRESS)} == before
-    assert len(pack(images, folder)) == 12  # of which nothing is to be done
-    with pytest.raises(ValueError, match="holds a dataset of other sources or settings: size is 16, not 9"):
+    assert len(pack(images, folder)) == 12  # nothing to do
+    with pytest.raises(ValueError, match=r"contains a dataset with .*: size is 16, not 9"):
         pack(images, folder, size=9)
     counted, source = counting(other)
     assert pack(counted, folder, size=8).size == 8  # resumes, without force
@@ -421,7 +401,7 @@ def test_a_failing_force_leaves_the_old_set(images: ImageSet, tmp_path: Path, mo
     bad = make_set(tmp_path / "bad")
     for path in bad.paths[3:]:
         (bad.root / path).write_bytes(b"")
-    with pytest.raises(ValueError, match="at least half of the images must be readable, 9 of 12 are not"):
+    with pytest.raises(ValueError, match="at least half of the images must be readable, got 9 unreadable of 12"):
         pack(bad, folder, force=True)
     assert sorted(content(folder)) == ["contents.npy", "images.npy", "labels.npy", "meta.json", "paths.json"]
     assert len(pack(other, folder, size=8)) == 12
@@ -434,7 +414,7 @@ def test_disk_fills_up(images: ImageSet, tmp_path: Path, monkeypatch: pytest.Mon
         def write(self, data: Any) -> int:
             if room[0] <= 0:
                 raise OSError(errno.ENOSPC, "No space left on device")
-            written = super().write(memoryview(data).cast("B")[: min(room[0], 500)])  # a part of a row
+            written = super().write(memoryview(data).cast("B")[: min(room[0], 500)])  # part of a row
             room[0] -= written
             return written
 
@@ -446,10 +426,10 @@ def test_disk_fills_up(images: ImageSet, tmp_path: Path, monkeypatch: pytest.Mon
 
     with monkeypatch.context() as patch:
         patch.setattr(preparing, "_open_at", open_on_it)
-        with pytest.raises(OSError, match=r"the disk of .*packed is full\. Make room and run it again"):
+        with pytest.raises(OSError, match=r"the disk of .*packed is full\. Free some space and run prepare again"):
             pack(images, tmp_path / "packed")
     assert json.loads((tmp_path / "packed" / PROGRESS).read_text())["processed"] > 2
-    with pytest.raises(ValueError, match="must be finished"):
+    with pytest.raises(ValueError, match="must be completely prepared"):
         PackedImages(tmp_path / "packed")
     pack(images, tmp_path / "packed")
     pack(images, tmp_path / "clean")
@@ -462,19 +442,19 @@ def test_folders_of_others_are_refused(images: ImageSet, tmp_path: Path) -> None
     for name in ("thesis.tex", "meta.json", "labels.npy"):
         (folder / name).write_text("{}")
         for force in (False, True):
-            with pytest.raises(ValueError, match=rf"must be empty or of an earlier prepare, it holds '{name}' \(1 in all\)"):
+            with pytest.raises(ValueError, match=rf"must be empty or written by prepare, got '{name}' in it \(1 in total\)"):
                 pack(images, folder, force=force)
         assert content(folder) == {name: b"{}"}
         (folder / name).unlink()
-    with pytest.raises(ValueError, match=r"there is a file of that name"):
+    with pytest.raises(ValueError, match=r"must be a folder, got an existing file"):
         pack(images, images.root / images.paths[0])
-    with pytest.raises(ValueError, match=r"absent must be a folder made by prepare, it has no meta.json of one"):
+    with pytest.raises(ValueError, match=r"absent must be a prepared dataset, got no valid meta.json"):
         PackedImages(tmp_path / "absent")
 
 
 def test_stale_lock_is_no_lock(images: ImageSet, tmp_path: Path) -> None:
     (tmp_path / "packed").mkdir()
-    (tmp_path / "packed" / "prepare.lock").write_text("1\n")  # of a process that was killed, its number now another's
+    (tmp_path / "packed" / "prepare.lock").write_text("1\n")  # of a killed process, whose PID is now another's
     assert len(pack(images, tmp_path / "packed")) == 12
 
 
@@ -488,7 +468,7 @@ def test_progress_in_lines(images: ImageSet, tmp_path: Path, capsys: pytest.Capt
 def test_progress_as_a_bar(
     images: ImageSet, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich treats it as a terminal
     pack(images, tmp_path / "packed", progress=True)
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -497,7 +477,7 @@ def test_progress_as_a_bar(
 
 
 def fuzzed(root: Path, count: int) -> dict[str, str]:
-    """Files of every kind of harm, and what was done to each."""
+    """Write files with every kind of damage, and return what was done to each."""
     rng = np.random.default_rng(0)
     whole = {kind: encoded(noise(1, 48, 64), kind) for kind in ("JPEG", "PNG", "GIF", "WEBP", "AVIF", "TIFF", "BMP", "PPM")}
     bomb = bytearray(encoded(Image.new("1", (8, 8)), "PNG"))
@@ -534,7 +514,7 @@ def fuzzed(root: Path, count: int) -> dict[str, str]:
 
 
 def test_a_thousand_fuzzed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()  # progress is saved now and then
+    monkeypatch.undo()  # save progress at the default interval
     root = tmp_path / "images"
     root.mkdir()
     harms = fuzzed(root, 1000)
@@ -544,7 +524,7 @@ def test_a_thousand_fuzzed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     paths = (*harms, *(f"good {i}.jpg" for i in range(1001)))
     image_set, source = counting(listed(root, paths))
     denied = {name: PermissionError(errno.EACCES, "denied", name) for name, harm in harms.items() if harm == "permission"}
-    source.errors.update(denied)  # root, who may run this, can read anything
+    source.errors.update(denied)  # simulated, because root can read anything
     packed = pack(image_set, tmp_path / "packed")
     reasons = dict(packed.left_out)
     assert Counter(paths) == Counter([*packed.paths, *reasons])
@@ -588,7 +568,7 @@ def test_all_of_cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(packed) == 11788
     assert packed.left_out == ()
     assert len(set(packed.labels[packed.train].tolist())) == len(set(packed.labels[packed.test].tolist())) == 100
-    assert packed.images[::1000].std(axis=(1, 2, 3)).min() > 5  # images, not blanks
+    assert packed.images[::1000].std(axis=(1, 2, 3)).min() > 5  # not blank
 
 
 def test_contents_are_hashes_of_the_files(tmp_path: Path) -> None:
@@ -596,7 +576,7 @@ def test_contents_are_hashes_of_the_files(tmp_path: Path) -> None:
     shutil.copy(image_set.root / "000.png", image_set.root / "003.png")
     packed, small = pack(image_set, tmp_path / "packed"), pack(image_set, tmp_path / "small", size=8)
     assert packed.contents.dtype == np.uint64
-    assert packed.contents.tolist() == small.contents.tolist()  # whatever was made of them
+    assert packed.contents.tolist() == small.contents.tolist()  # independent of the prepared size
     digests = [hashlib.blake2b((image_set.root / path).read_bytes(), digest_size=8).digest() for path in image_set.paths]
     assert packed.contents.tolist() == [int.from_bytes(digest, "little") for digest in digests]
     assert packed.contents[0] == packed.contents[3]

@@ -33,14 +33,14 @@ def table(root: Path, text: str | bytes, *files: str) -> Path:
 
 
 def parts(images: ImageSet) -> dict[str, str]:
-    """Class name -> part of the split."""
+    """Map class names to parts of the split."""
     of = dict.fromkeys(images.class_names, "train")
     of |= {images.class_names[i]: "test" for i in images.test_classes}
     return of | {images.class_names[i]: "val" for i in images.validation_classes}
 
 
 def classes(images: ImageSet) -> dict[str, str]:
-    """Path -> class name."""
+    """Map paths to class names."""
     return {path: images.class_names[label] for path, label in zip(images.paths, images.labels, strict=True)}
 
 
@@ -78,10 +78,10 @@ def test_every_suffix_and_nothing_hidden(tmp_path: Path) -> None:
 def test_what_is_no_image_is_counted(tmp_path: Path) -> None:
     fill(tmp_path, "a/1.png", "b/1.png", "b/x.jpg/2.png", "b/notes.txt", "README", "loose.png", "a/png", "a/1", "a/2", "c/1")
     images = read_images(tmp_path)
-    assert images.class_names == ("a", "b", "b/x.jpg")  # a folder may be called as an image is
+    assert images.class_names == ("a", "b", "b/x.jpg")  # a folder name may have the suffix of an image
     assert images.warnings == (
         "files that are not images are left out: 6 ('README', 'a/1', 'a/2', 'a/png', 'b/notes.txt', ...)",
-        "images outside of any class folder are left out: 1 ('loose.png')",
+        "images outside any class folder are left out: 1 ('loose.png')",
     )
     assert images.extra == ("README", "a/1", "a/2", "a/png", "b/notes.txt", "c/1", "loose.png")  # the whole list
     assert images.missing == ()
@@ -120,11 +120,11 @@ def test_links_are_followed_once(tmp_path: Path) -> None:
     (root / "c").symlink_to(tmp_path / "elsewhere")
     (root / "a" / "1 again.png").symlink_to("1.png")
     (root / "a" / "loop").symlink_to(root)
-    (root / "0").symlink_to(root / "b")  # before b in the order of names, yet b is the real one
+    (root / "0").symlink_to(root / "b")  # sorts before b, but b is the real folder
     (root / "up").symlink_to(tmp_path)
     images = read_images(root)
     assert images.paths == ("a/1 again.png", "a/1.png", "b/1.png", "c/1.png")
-    assert images.warnings == ("links to folders that are read already are left out: 3 ('0', 'a/loop', 'up')",)
+    assert images.warnings == ("links to folders that were already visited are left out: 3 ('0', 'a/loop', 'up')",)
 
 
 def test_links_in_circles_end(tmp_path: Path) -> None:
@@ -150,12 +150,10 @@ def test_unreadable_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert images.class_names == ("a", "c")
     assert images.warnings == ("folders that cannot be read are left out: 1 ('b')",)
     closed.add(tmp_path)
-    assert error(tmp_path, "folder").endswith(
-        "must be a folder that can be read, got: Permission denied. Check its permissions."
-    )
+    assert error(tmp_path, "folder").endswith("must be a readable folder, got: Permission denied. Check its permissions.")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
 def test_permissions(tmp_path: Path) -> None:
     fill(tmp_path, "a/1.png", "b/1.png", "c/1.png")
     (tmp_path / "b").chmod(0)
@@ -183,7 +181,7 @@ def test_odd_names_survive(tmp_path: Path) -> None:
 
 
 def test_order_is_that_of_the_bytes(tmp_path: Path) -> None:
-    odd = os.fsdecode(b"\xff")  # as a character it is before the emoji, as a byte behind
+    odd = os.fsdecode(b"\xff")  # sorts before the emoji as a character, after it as a byte
     fill(tmp_path, *(f"{a}/{b}.png" for a in ("B", "a", "é", "😀", odd) for b in ("1", "10", "2")))
     images = read_images(tmp_path)
     assert images.class_names == ("B", "a", "é", "😀", odd)
@@ -197,22 +195,22 @@ def test_folders_called_train_and_test_are_the_split(tmp_path: Path, below: str,
     images = read_images(tmp_path)
     assert parts(images) == {"a/x": "train", "b": "train", "c": "test", "d": "val"}
     assert images.paths == tuple(f"{below}{name}/1.png" for name in ("train/a/x", "train/b", "test/c", f"{val}/d"))
-    assert "validation must be 0 where the data has a validation part of its own, as" in error(tmp_path, validation=0.5)
+    assert "validation must not be set for data with its own validation classes, such as" in error(tmp_path, validation=0.5)
     text = error(tmp_path, test_classes=0.5)
-    assert "test_classes must be left out where the data has a split already, as" in text
-    assert text.endswith("does (folder), got 0.5. Leave it out.")
+    assert "test_classes must not be set for data with its own split, such as" in text
+    assert text.endswith(" (folder), got 0.5. Omit it.")
 
 
 def test_split_folders_with_more_beside_them(tmp_path: Path) -> None:
     fill(tmp_path, "train/a/1.png", "test/b/1.png", "train/loose.png", "notes/README.md", "LICENSE")
-    images = read_images(tmp_path)  # a folder without images is not in the way
+    images = read_images(tmp_path)  # a folder without images does not matter
     assert parts(images) == {"a": "train", "b": "test"}
-    assert "images outside of any class folder are left out: 1 ('train/loose.png')" in images.warnings
+    assert "images outside any class folder are left out: 1 ('train/loose.png')" in images.warnings
     fill(tmp_path, "more/1.png")
     images = read_images(tmp_path)
     assert images.class_names == ("more", "test/b", "train", "train/a")
     assert images.warnings[-1].startswith(
-        "folders named train and test are no split, since there are other folders beside them: 3"
+        "folders named train and test are not used as a split, there are other folders beside them: 3"
     )
 
 
@@ -220,29 +218,29 @@ def test_split_folders_with_more_beside_them(tmp_path: Path) -> None:
 def test_a_class_in_two_split_folders(tmp_path: Path, val: str) -> None:
     fill(tmp_path, *(f"{part}/{name}/1.png" for part in ("train", val) for name in ("a\nb", "c")), f"{val}/d/1.png")
     text = error(tmp_path)
-    assert text.startswith("a class must be in one part of the split, 'a\\nb' is in ")
+    assert text.startswith("each class must be in one part of the split, got 'a\\nb' in ")
     assert {"train", val} <= set(text.replace(".", "").split())
 
 
 def test_a_split_needs_train_and_test(tmp_path: Path) -> None:
     fill(tmp_path, "train/a/1.png", "val/b/1.png")
-    assert " has none for test. Add" in error(tmp_path)
+    assert " with none for test. Add" in error(tmp_path)
     (tmp_path / "train").rename(tmp_path / "test")
-    assert "a split must have classes for train and test," in error(tmp_path)
-    assert " has none for train. Add" in error(tmp_path)
+    assert "a split must have training and test classes," in error(tmp_path)
+    assert " with none for train. Add" in error(tmp_path)
 
 
-def test_folders_that_are_no_data_set(tmp_path: Path) -> None:
+def test_folders_that_are_no_dataset(tmp_path: Path) -> None:
     empty = tmp_path / "em\npty"
     empty.mkdir()
-    assert "em\\npty' must hold class folders with images" in error(empty)
+    assert "em\\npty' must contain class folders with images" in error(empty)
     (empty / "a").mkdir()
     assert "got 0 images" in error(empty)
     loose = fill(tmp_path / "loose", "1.png", "2.png")
     for path in (loose, fill(tmp_path / "flat", "train/1.png", "test/1.png")):
-        assert "must hold class folders with images, got 2 images" in error(path)
+        assert "must contain class folders with images, got 2 images" in error(path)
     one = fill(tmp_path / "one", "cat/1.png", "cat/2.png")
-    assert error(one) == "one class cannot be split into train and test, got 'cat' alone. Add a second class."
+    assert error(one) == "a split requires at least two classes, got only 'cat'. Add a second class."
 
 
 # --- a CSV file ----------------------------------------------------------------------------------------------------------
@@ -261,8 +259,8 @@ def test_csv(tmp_path: Path) -> None:
     images = read_images(path)
     assert (images.name, images.root, images.warnings) == ("csv", path, ())
     assert classes(images) == {"a.png": "cat", "b, c\nd.png": " dog ", str(absolute): "cat", "../near/e/1.jpg": "10"}
-    assert images.class_names == (" dog ", "10", "cat")  # to the letter
-    assert images.paths[2] == str(absolute)  # the order of the lines
+    assert images.class_names == (" dog ", "10", "cat")  # verbatim
+    assert images.paths[2] == str(absolute)  # in the order of the lines
     assert len(images.test_classes) == 2
     for name in images.paths:
         with images.source.open(name) as image:
@@ -281,31 +279,31 @@ def test_csv_with_a_split(tmp_path: Path) -> None:
     images = read_images(path)
     assert parts(images) == {"a": "train", "b": "test", "c": "val", "d": "val"}
     assert images.train.tolist() == [0, 4]
-    assert error(path, test_classes=["a"]).endswith("does (csv), got ['a']. Leave it out.")
+    assert error(path, test_classes=["a"]).endswith(" (csv), got ['a']. Omit it.")
 
 
 def test_csv_lists_an_image_twice(tmp_path: Path) -> None:
     path = table(tmp_path, "path,label\n1.png,a\n2.png,b\n1.png,a\n", "1.png", "2.png")
     images = read_images(path)
     assert images.paths == ("1.png", "2.png")
-    assert images.warnings == ("lines that list an image again are left out: 1 ('1.png')",)
+    assert images.warnings == ("repeated lines of the same image are left out: 1 ('1.png')",)
 
 
 @pytest.mark.parametrize("other", ["./a/0.png", "a//0.png", "b/../a/0.png", "a/./0.png", "{root}/a/0.png"])
 def test_csv_lists_an_image_by_two_paths(tmp_path: Path, other: str) -> None:
     other = other.format(root=tmp_path)
     path = table(tmp_path, f"path,label,split\na/0.png,a,train\n{other},b,test\n", "a/0.png", "b/0.png")
-    assert f"line 3: an image must have one class, '{other}' is 'a' on line 2 and 'b' here." in error(path)
+    assert f"line 3: an image must have one class, got '{other}' as 'b', and as 'a' on line 2." in error(path)
     path.write_text(f"path,label\n{other},a\nb/0.png,b\na/0.png,a\n")
     images = read_images(path)
     assert images.paths == (other, "b/0.png")
-    assert images.warnings == ("lines that list an image again are left out: 1 ('a/0.png')",)
+    assert images.warnings == ("repeated lines of the same image are left out: 1 ('a/0.png')",)
 
 
 def test_csv_finds_links_and_files_at_the_top(tmp_path: Path) -> None:
     path = table(tmp_path, "path,label\n/1.png,a\n1.png,b\nlink.png,c\n", "1.png")
     (tmp_path / "link.png").symlink_to("1.png")
-    assert "line 2: path must name a file, got '/1.png'" in error(path)  # which is not the 1.png beside the list
+    assert "line 2: path must be an existing file, got '/1.png'" in error(path)  # not the 1.png beside the list
     (tmp_path / "list.csv").write_text("path,label\n1.png,b\nlink.png,c\n")
     assert len(read_images(path)) == 2
 
@@ -313,13 +311,13 @@ def test_csv_finds_links_and_files_at_the_top(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "must have the columns path and label, separated by commas, got the header 0 ()."),
-        ("\n1.png,a\n", "must have the columns path and label, separated by commas, got the header 0 ()."),
-        ("path,label\n", "must list at least one image, got a header alone. Add a line for each image."),
+        ("", "must have the comma-separated columns path and label, got the header 0 ()."),
+        ("\n1.png,a\n", "must have the comma-separated columns path and label, got the header 0 ()."),
+        ("path,label\n", "must list at least one image, got only a header. Add a line for each image."),
         ("file,class\n", "got the header 2 ('file', 'class'). Name the columns in the first line."),
-        ("path;label\n", "columns path and label, separated by commas, got the header 1 ('path;label')."),
+        ("path;label\n", "comma-separated columns path and label, got the header 1 ('path;label')."),
         ("path,split\n", "got the header 2 ('path', 'split')."),
-        ("path,label\n1.png,a\n\n2.png\n", "line 4: a row must have 2 columns, got 1. Put quotes around fields with commas"),
+        ("path,label\n1.png,a\n\n2.png\n", "line 4: a row must have 2 columns, got 1. Quote fields that contain commas"),
         ("path,label,split\n1.png,a\n", "line 2: a row must have 3 columns, got 2."),
         ('path,label\n"1\n.png",a\n2.png,\n', "line 4: label must not be empty. Fill it in, or remove the line."),
         ("path,label\n,a\n", "line 2: path must not be empty. Fill"),
@@ -327,22 +325,22 @@ def test_csv_finds_links_and_files_at_the_top(tmp_path: Path) -> None:
         ("path,label,split\n1.png,a,\n", "split must be one of train, test, val, got ''."),
         (
             "path,label,split\n1.png,a,train\n2.png,a,test\n",
-            "line 3: a class must be in one part of the split, 'a' is in train and test. Split by classes, not by images",
+            "line 3: each class must be in one part of the split, got 'a' in train and test. Split by class, not by image",
         ),
-        ("path,label,split\n1.png,a,train\n2.png,b,val\n", "has none for test. Add some, or remove the split"),
-        ("path,label,split\n1.png,a,test\n2.png,b,val\n", "has none for train. Add"),
-        ("path,label,split\n1.png,a,test\n2.png,b,test\n", "a split must have classes for train and test, "),
-        ("path,label,split\n1.png,a,test\n2.png,a,test\n", "has none for train. Add"),
-        ("path,label,split\n1.png,a,train\n", "has none for test. Add"),
-        ("path,label,split\n1.png,a,val\n", "has none for test and train. Add"),
-        ("path,label\n1.png,a\n1.png,b\n", "line 3: an image must have one class, '1.png' is 'a' on line 2 and 'b' here."),
-        ("path,label\n1.png,a\nx\0.png,b\nno/2.png,b\n", "line 3: path must name a file, got 'x\\x00.png'"),
-        ('path,label\n1.png,a\n"no\n.png",b\n', "line 3: path must name a file, got 'no\\n.png'. Paths are relative"),
-        ("path,label\n1.png,a\nfolder.png,b\n", "line 3: path must name a file, got 'folder.png'."),
-        ('path,label\n"1.png,a\n', "a row must be proper CSV, got: unexpected end of data. Close quotes, and double"),
-        ("path,label\n1.png,a\n2.png,a\n", "one class cannot be split into train and test, got 'a' alone. Add a second class."),
-        (b"path,label\n1.png," + b"x" * 200_000, "line 2: a row must be proper CSV, got: field larger than field limit"),
-        ("path,label\n1.png,a\n2.png,b\n".encode("utf-16"), "must have the columns path and label"),
+        ("path,label,split\n1.png,a,train\n2.png,b,val\n", "with none for test. Add some, or remove the split"),
+        ("path,label,split\n1.png,a,test\n2.png,b,val\n", "with none for train. Add"),
+        ("path,label,split\n1.png,a,test\n2.png,b,test\n", "a split must have training and test classes, "),
+        ("path,label,split\n1.png,a,test\n2.png,a,test\n", "with none for train. Add"),
+        ("path,label,split\n1.png,a,train\n", "with none for test. Add"),
+        ("path,label,split\n1.png,a,val\n", "with none for test and train. Add"),
+        ("path,label\n1.png,a\n1.png,b\n", "line 3: an image must have one class, got '1.png' as 'b', and as 'a' on line 2."),
+        ("path,label\n1.png,a\nx\0.png,b\nno/2.png,b\n", "line 3: path must be an existing file, got 'x\\x00.png'"),
+        ('path,label\n1.png,a\n"no\n.png",b\n', "line 3: path must be an existing file, got 'no\\n.png'. Paths are relative"),
+        ("path,label\n1.png,a\nfolder.png,b\n", "line 3: path must be an existing file, got 'folder.png'."),
+        ('path,label\n"1.png,a\n', "a row must be valid CSV, got: unexpected end of data. Close quotes, and double"),
+        ("path,label\n1.png,a\n2.png,a\n", "a split requires at least two classes, got only 'a'. Add a second class."),
+        (b"path,label\n1.png," + b"x" * 200_000, "line 2: a row must be valid CSV, got: field larger than field limit"),
+        ("path,label\n1.png,a\n2.png,b\n".encode("utf-16"), "must have the comma-separated columns path and label"),
     ],
 )  # fmt: skip
 def test_bad_csv(tmp_path: Path, text: str | bytes, message: str) -> None:
@@ -356,7 +354,7 @@ def test_bad_csv(tmp_path: Path, text: str | bytes, message: str) -> None:
 )
 def test_any_bad_csv_is_refused_in_one_line(tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]) -> None:
     path = table(tmp_path_factory.getbasetemp(), b"path,label,split\n" + b"".join(pieces), "1.png")
-    with pytest.raises(ValueError, match=r"\A[^\n]+\.\Z"):  # one image is one class, for train or test and not for both
+    with pytest.raises(ValueError, match=r"\A[^\n]+\.\Z"):  # one image has one class, which cannot be in both train and test
         read_images(path)
 
 
@@ -397,11 +395,12 @@ def test_class_names_that_are_alike_are_drawn_together(tmp_path: Path) -> None:
         assert len(of) == 12
         assert set(of.values()) == {"train", "validation", "test"}
         assert (of[names[0]], of[names[2]]) == (of[names[1]], of[names[3]])
-    warning = "class names that differ only in case, blanks or Unicode form are kept in one part of the split: 4 ('Red chair', "
+    warning = "class names that differ only in case, whitespace or Unicode normalization are kept in one part of the split: 4 ("
     assert [text.startswith(warning) for text in images.warnings] == [True]
+    assert "4 ('Red chair', " in images.warnings[0]
     assert images.warnings[0].endswith("; merge or rename the classes")
     only = fill(tmp_path / "only", "Red/1.png", "red/1.png")
-    assert "names differ in more than case, blanks or Unicode form, got 1." in error(only)
+    assert "names differ in more than case, whitespace or Unicode normalization, got 1." in error(only)
     assert len(read_images(only, test_classes=["red"]).test_classes) == 1
 
 
@@ -415,8 +414,8 @@ def test_other_classes_are_drawn_as_ever(twenty: Path) -> None:
 
 def test_class_names_that_are_alike_and_separated_by_the_data(tmp_path: Path) -> None:
     warning = (
-        "class names that differ only in case, blanks or Unicode form are in different parts of the split: 2 ('Red', 'red'); "
-        "merge or rename the classes"
+        "class names that differ only in case, whitespace or Unicode normalization are in different parts of the split: "
+        "2 ('Red', 'red'); merge or rename the classes"
     )
     folders = fill(tmp_path / "folders", "train/Red/1.png", "train/blue/1.png", "test/red/1.png", "test/green/1.png")
     assert read_images(folders).warnings == (warning,)
@@ -439,10 +438,10 @@ def test_test_classes_by_name(twenty: Path) -> None:
         (1, "must be between 0 and 1, got 1."),
         (float("nan"), "must be between 0 and 1, got nan."),
         (True, "must be between 0 and 1, got True."),
-        (["clas 01"], "test_classes must be names of classes of the data, got 'clas 01'. Did you mean 'class 01'?"),
+        (["clas 01"], "test_classes must be names of classes in the data, got 'clas 01'. Did you mean 'class 01'?"),
         (["%"], "got '%'. The classes are 20 ('class 00', 'class 01', 'class 02', ...)."),
-        ([], "test_classes must be some of the 20 classes, got 0 of them. Leave some for training."),
-        ([f"class {i:02}" for i in range(20)], "some of the 20 classes, got 20 of them. Leave some for training."),
+        ([], "test_classes must be some of the 20 classes, got 0. Leave some for training."),
+        ([f"class {i:02}" for i in range(20)], "some of the 20 classes, got 20. Leave some for training."),
     ],
 )
 def test_bad_test_classes(twenty: Path, test_classes: object, message: str) -> None:
@@ -464,15 +463,15 @@ def test_readers_are_named() -> None:
     assert list(READERS) == ["folder", "csv", "cub", "cars", "online-products", "products"]
 
 
-def test_paths_that_are_no_data_set(tmp_path: Path) -> None:
+def test_paths_that_are_no_dataset(tmp_path: Path) -> None:
     assert error(tmp_path / "no\nwhere").endswith("no\\nwhere': No such file or directory. Check the spelling.")
-    assert error("nul\0").startswith("path must name a folder, a .csv file or an archive that is there, got 'nul\\x00': ")
+    assert error("nul\0").startswith("path must be an existing folder, .csv file or archive, got 'nul\\x00': ")
     for name in ("a.zip", "a.7z", "a.RAR"):
         (tmp_path / name).touch()
         assert error(tmp_path / name).endswith("unpack other archives first.")
     (tmp_path / "a.txt").touch()
     text = error(tmp_path / "a.txt")
-    assert text.startswith("path must name a folder, a .csv file or a .tar or .tgz of CUB-200-2011, got the file ")
+    assert text.startswith("path must be a folder, a .csv file or a .tar or .tgz of CUB-200-2011, got the file ")
     assert "a dataset of kind 'folder' must be a folder, got the file " in error(tmp_path / "a.txt", "folder")
     assert "a dataset of kind 'csv' must be a file, got the folder " in error(tmp_path, "csv")
 
@@ -482,10 +481,10 @@ def test_home_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(read_images("~")) == 2
 
 
-def test_two_data_sets_in_one_folder(tmp_path: Path) -> None:
+def test_two_datasets_in_one_folder(tmp_path: Path) -> None:
     fill(tmp_path, "birds/images.txt", "birds/classes.txt", "shop/Ebay_test.txt")
     text = error(tmp_path)
-    assert "path must name one dataset, " in text
-    assert " holds cub, online-products. Pass one of " in text
+    assert "path must contain one dataset, " in text
+    assert " with cub, online-products. Pass one of " in text
     assert recognize(tmp_path / "birds") == "cub"
     assert recognize(tmp_path / "shop") == "online-products"

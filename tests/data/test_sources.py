@@ -64,7 +64,7 @@ def test_folder(tmp_path: Path) -> None:
     source = FolderSource(tmp_path)
     with source.open("a/x y\n.png") as image:
         assert image.getpixel((0, 0)) == 7
-    with FolderSource(Path("elsewhere")).open(str(file)) as image:  # an absolute path stays what it is
+    with FolderSource(Path("elsewhere")).open(str(file)) as image:  # an absolute path is used as is
         assert image.size == (4, 4)
     before = source.fingerprint("a/x y\n.png")
     assert source.fingerprint("a/x y\n.png") == before
@@ -113,7 +113,7 @@ def test_many_threads_read_one_archive(tmp_path: Path) -> None:
         assert list(threads.map(source.read, (f"{i}.png" for i in range(100)))) == [png(i) for i in range(100)]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no file that is open")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot remove an open file")
 def test_a_process_that_is_killed_leaves_nothing_behind(tmp_path: Path, temporary: Path) -> None:
     archive = tmp_path / "set.tgz"
     archive.write_bytes(gzip.compress(tar_of({"a.png": png(1)})))
@@ -125,7 +125,7 @@ def test_a_process_that_is_killed_leaves_nothing_behind(tmp_path: Path, temporar
 
 
 def sparse_tar(pieces: list[tuple[int, int]], size: int, stored: bytes) -> bytes:
-    """A file with holes, hole.bin, as GNU tar stores it, and a hard link to it."""
+    """Return a GNU tar with a sparse file, hole.bin, and a hard link to it."""
     header = bytearray(tarfile.TarInfo("hole.bin").tobuf(tarfile.GNU_FORMAT))
     header[124:136] = b"%011o\0" % len(stored)
     header[156:157] = b"S"
@@ -149,7 +149,7 @@ def test_sparse_members_are_whole(tmp_path: Path, suffix: str) -> None:
 
 
 def indexed(archive: Path) -> tuple[TarSource, int]:
-    """The source of an archive, and the most memory that indexing it took."""
+    """Return the source of an archive, and the peak memory of indexing it."""
     tracemalloc.start()
     source = TarSource(archive)
     peak = tracemalloc.get_traced_memory()[1]
@@ -165,7 +165,7 @@ def test_sparse_members_take_no_memory_before_they_are_read(tmp_path: Path) -> N
     assert len(source.read("hole.bin")) == 60 << 20
 
 
-def test_sparse_members_out_of_all_proportion_are_refused(tmp_path: Path) -> None:
+def test_huge_sparse_members_are_refused(tmp_path: Path) -> None:
     archive = tmp_path / "set.tar"
     archive.write_bytes(sparse_tar([(0, 2)], 8_000_000_000, b"ab"))
     reason = r"a sparse file must have at most 67,108,864 bytes, got 8,000,000,000\. Store it whole\."
@@ -239,7 +239,7 @@ def test_no_room_to_decompress(tmp_path: Path, temporary: Path, monkeypatch: pyt
 
     monkeypatch.setattr("shutil.copyfileobj", full)
     with pytest.raises(
-        ValueError, match=r"set\.tgz' must fit the temporary folder .* got a full disk\. Set TMPDIR to a folder"
+        ValueError, match=r"set\.tgz' must fit into the temporary folder .* got a full disk\. Set TMPDIR to a folder"
     ):
         TarSource(archive)
     assert not list(temporary.iterdir())
