@@ -145,7 +145,7 @@ def test_the_list_never_replaces_an_image(workplace: Path, tmp_path: Path, capsy
     (tmp_path / "notes.csv").write_text("my notes")
     for file in (image, photos, tmp_path / "list.txt", tmp_path / "notes.csv"):
         assert main(["check", str(photos), "--fix", str(file)]) == 2
-        assert "a list must" in capsys.readouterr().err
+        assert "the list must" in capsys.readouterr().err
     assert image.read_bytes() == before
     assert (tmp_path / "notes.csv").read_text() == "my notes"
     assert main(["check", "products:4", "--fix", str(tmp_path / "list.csv")]) == 2
@@ -540,7 +540,7 @@ def test_null_is_a_value_like_any_other(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["check", str(workplace / "photos"), "--fix", "null"]) == 2
-    assert "a list must be a .csv file, got null. Give it another name." in capsys.readouterr().err
+    assert "the list must be a .csv file, got null. Choose another name." in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main(["evaluate", str(workplace / "embeddings.npz"), "--n-clusters", "null"])
     assert "argument --n-clusters: invalid int value: 'null'" in capsys.readouterr().err

@@ -171,7 +171,7 @@ def test_bad_input_is_refused_before_any_work(packed: PackedImages, monkeypatch:
     monkeypatch.setattr(Embedder, "forward", refuse)
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"crop": 41}, r"crop must be at most the size of the images, 40, got 41"),
-        ({"rows": [0, N]}, rf"indices must be 0 to {N - 1}, got 0 to {N}"),
+        ({"rows": [0, N]}, rf"indices must be from 0 to {N - 1}, got 0 to {N}"),
         ({"rows": [[0, 1]]}, r"indices must be a list of integers"),
         ({"rows": [0.5]}, r"indices must be a list of integers"),
         ({"rows": []}, r"rows must select at least one image, got none of"),

@@ -73,7 +73,7 @@ def test_what_is_serious_stops_it(photos: Path, tmp_path: Path, capsys: pytest.C
 def test_other_settings_in_the_same_folder(photos: Path, tmp_path: Path) -> None:
     images = read_images(photos)
     fit(images, tmp_path / "out", steps=2, **SMALL)  # type: ignore[arg-type]
-    rule = r"run must hold a run of these settings, its steps is 2 and not 3\. Choose another folder, or remove that one\.$"
+    rule = r"run must hold a run with the same settings, but its steps is 2, got 3\. Choose another folder, or delete this one\.$"
     with pytest.raises(ValueError, match=rule):
         fit(images, tmp_path / "out", steps=3, **SMALL)  # type: ignore[arg-type]
 
@@ -82,7 +82,7 @@ def test_pictures_that_came_later(photos: Path, tmp_path: Path) -> None:
     shutil.copytree(photos, tmp_path / "photos")
     prepare_in(tmp_path / "out", read_images(tmp_path / "photos"), size=48, progress=False)
     shutil.copytree(tmp_path / "photos/thing-000", tmp_path / "photos/thing-010")
-    rule = r"prepared holds a dataset of other sources or settings: .*\. Choose another --out, or remove .*out\.$"
+    rule = r"prepared contains a dataset with different images or settings: .*\. Choose another --out, or remove .*out\.$"
     with pytest.raises(ValueError, match=rule):
         fit(read_images(tmp_path / "photos"), tmp_path / "out", **SMALL)  # type: ignore[arg-type]
 

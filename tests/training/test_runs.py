@@ -723,6 +723,6 @@ def test_one_class(tmp_path: Path) -> None:
 
 
 def test_data_that_is_not_prepared(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"photos must be a folder made by prepare, it has no meta\.json of one"):
+    with pytest.raises(ValueError, match=r"photos must be a prepared dataset, got no valid meta\.json"):
         train(load_config(data=tmp_path / "photos", out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
