@@ -1,6 +1,6 @@
-"""All pictures of the documentation, made anew by the package itself; nothing here is drawn or chosen by hand.
+"""Generate the illustrations and the product figures of the documentation with the package's own commands.
 
-python docs/figures.py [FOLDER]
+Usage: python docs/figures.py [FOLDER]
 """
 
 import sys
@@ -18,13 +18,13 @@ ILLUSTRATIONS = ("batch-graph", "failure-modes", "mining", "networks")
 
 
 def draw_illustrations(folder: Path) -> None:
-    """The paper's explanatory figures, as SVG."""
+    """Draw the paper's explanatory figures as SVG."""
     for kind in ILLUSTRATIONS:
         run(f"figure {kind} --out {folder / kind}.svg")
 
 
 def draw_products(folder: Path, classes: int = 80, trunk: str = "efficientnet_lite0") -> None:
-    """Rendered products by the pooled features of a trunk that has never seen one: instructive failures, and the map."""
+    """Draw instructive failures and the map of rendered products, by the pooled features of a pretrained trunk."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         run(f"prepare products:{classes} --out {work / 'data'} --size 256")
@@ -37,7 +37,7 @@ def draw_products(folder: Path, classes: int = 80, trunk: str = "efficientnet_li
 
 
 def run(command: str) -> None:
-    """One command of the package, which must succeed."""
+    """Run one command of the package and exit if it fails."""
     if liftedstruct(command.split()):
         raise SystemExit(f"liftedstruct {command} failed")
 

@@ -39,7 +39,7 @@ DRAW = (batch_graph, network_layouts, mining, failure_modes)
 
 
 def marked(ax: Axes, word: str) -> set[tuple[int, int]]:
-    """The pairs of rows in the names of the lines that start with a word."""
+    """Return the pairs of rows in the ids of lines that start with a word."""
     names = [str(artist.get_gid()) for artist in (*ax.patches, *ax.lines)]
     found = [re.fullmatch(rf"{word} (\d+) (\d+)", name) for name in names]
     return {(int(match[1]), int(match[2])) for match in found if match}
@@ -49,7 +49,7 @@ def marked(ax: Axes, word: str) -> set[tuple[int, int]]:
 
 
 def test_gradients_by_hand_where_all_distances_are_equal() -> None:
-    """All D = 0.5, margin 1, |P| = 4, so every number follows from counting."""
+    """With all D = 0.5, margin 1 and |P| = 4, every number follows from counting."""
     X = equidistant(6, 0.5)
     torch.testing.assert_close(torch.pdist(X), torch.full((15,), 0.5, dtype=torch.float64))
 
@@ -65,16 +65,16 @@ def test_gradients_by_hand_where_all_distances_are_equal() -> None:
 
     lifted = distance_gradients(lifted_struct_loss, X, Y, 1.0)
     assert {pair for pair in ALL if lifted[pair]} == ALL
-    J_a, J_b = 1 + math.log(4 + 4), 1 + math.log(3 + 3)  # the pair of class 0 has 4 + 4 negatives, those of class 1 have 3 + 3
+    J_a, J_b = 1 + math.log(4 + 4), 1 + math.log(3 + 3)  # the pair of class 0 has 4 + 4 negatives, pairs of class 1 have 3 + 3
     assert lifted[0, 1].item() == pytest.approx(J_a / 4)
     assert lifted[2, 4].item() == pytest.approx(J_b / 4)
-    assert lifted[0, 5].item() == pytest.approx(-J_a / 4 / 8)  # only in the sum of (0, 1)
-    assert lifted[2, 5].item() == pytest.approx(-2 * J_b / 4 / 6)  # in those of (2, 3) and (2, 4)
+    assert lifted[0, 5].item() == pytest.approx(-J_a / 4 / 8)  # only in the sum for (0, 1)
+    assert lifted[2, 5].item() == pytest.approx(-2 * J_b / 4 / 6)  # in the sums for (2, 3) and (2, 4)
     assert lifted[1, 3].item() == pytest.approx(-J_a / 4 / 8 - 2 * J_b / 4 / 6)
 
 
 def of_distances(D: Tensor, y: Tensor, name: str) -> Tensor:
-    """The three equations with the distances themselves as their input; D_ij is read where i < j."""
+    """Compute the three equations directly from distances; only D_ij with i < j is used."""
     m, J = len(y), torch.zeros((), dtype=D.dtype)
 
     def at(i: int, j: int) -> Tensor:
@@ -106,7 +106,7 @@ def test_gradients_equal_those_of_the_equations_in_the_distances(name: str, loss
 
 
 def test_gradients_of_a_pair_are_the_weights_of_the_microscope() -> None:
-    """Eq. 4 over the pair and its negatives, each of a class of its own, so that the microscope has no other pair."""
+    """Apply Eq. 4 to the pair and its negatives, each in its own class, so that `inspect_batch` has no other pair."""
     seen = inspect_batch(MINING_POINTS[[*PAIR, *NEGATIVES]], [0, 0, 1, 2, 3, 4])
     J, gradients = pair_gradients(lifted_struct_loss, MINING_POINTS, PAIR, NEGATIVES, 1.0)
     assert pytest.approx(seen.J.item()) == J
@@ -119,7 +119,7 @@ def test_closed_hinges_and_classes_without_a_pair_have_no_gradient() -> None:
         return {pair for pair in ALL if G[pair]}
 
     y = torch.tensor([0, 0, 1, 2, 2, 3])
-    assert ALL - used(lifted_struct_loss, equidistant(6, 0.5), y) == {(2, 5)}  # two classes of one image: in no sum of Eq. 4
+    assert ALL - used(lifted_struct_loss, equidistant(6, 0.5), y) == {(2, 5)}  # two single-image classes: in no sum of Eq. 4
     assert used(triplet_rows, equidistant(6, 0.5), y) == {(0, 1), (0, 2), (3, 4), (3, 5)}
     assert used(contrastive_rows, equidistant(6, 1.5)) == {(0, 1), (2, 3)}  # the negative pair is outside the margin
     far = equidistant(6, 0.5)
@@ -141,7 +141,7 @@ def test_batch_graph_draws_the_edges_that_have_a_gradient() -> None:
             i, j = map(int, str(arc.get_gid()).split()[1:])
             similar = bool(Y[i] == Y[j])
             assert to_hex(arc.get_edgecolor()) == (SIMILAR if similar else DISSIMILAR)
-            assert (arc.get_linestyle() in ("-", "solid")) == similar  # told apart without the color, too
+            assert (arc.get_linestyle() in ("-", "solid")) == similar  # distinguishable without color
             assert (arc.theta1 == 0) == similar  # and by the side
     widths = {str(arc.get_gid()): arc.get_linewidth() for arc in panels[2].patches}
     assert widths["edge 0 1"] > widths["edge 2 3"] > widths["edge 1 3"] > widths["edge 2 5"] > widths["edge 0 5"]
@@ -177,7 +177,7 @@ def test_network_layouts() -> None:
 
 
 def test_mining_by_hand() -> None:
-    """x_3 = (0, 0) has x_2 = (-0.55, -0.65) nearest, x_4 = (0.9, 0.25) has x_5 = (1.35, -0.6); 0.8515 < 0.9618."""
+    """Nearest negatives: x_2 = (-0.55, -0.65) of x_3 = (0, 0), x_5 = (1.35, -0.6) of x_4 = (0.9, 0.25); 0.8515 < 0.9618."""
     X = MINING_POINTS
     nested = push_weights(structured_hinge_loss, X, PAIR, NEGATIVES, 1.0)
     torch.testing.assert_close(nested, torch.tensor([[0.0, 1, 0, 0], [0, 0, 0, 0]], dtype=torch.float64))
@@ -226,7 +226,7 @@ def test_failure_modes_by_hand() -> None:
 
 @pytest.mark.parametrize("step", [0.001, 0.05])
 def test_failure_modes_fail_and_succeed_as_claimed(step: float) -> None:
-    """Walk along the arrow and measure the distances: nothing here comes from the rates that the figure states."""
+    """Move along the arrow and compute the distances, independently of the rates in the figure."""
     X = POINTS
     changes = []
     for seen in paper_moves():
@@ -236,8 +236,8 @@ def test_failure_modes_fail_and_succeed_as_claimed(step: float) -> None:
     contrastive, triplet, lifted = changes
     own, squares, diamonds = slice(0, 2), slice(2, 5), slice(5, 8)
     for failed in (contrastive, triplet):
-        assert (failed[squares] > 0).all()  # away from the class that was drawn ...
-        assert (failed[diamonds] < -0.5 * step).all()  # ... straight towards the third
+        assert (failed[squares] > 0).all()  # away from the sampled class ...
+        assert (failed[diamonds] < -0.5 * step).all()  # ... straight toward the third
     assert contrastive[1] > 0  # and away from one of its own
     assert (lifted[own] < -0.5 * step).all()
     assert (lifted[squares] > 0).all()
@@ -245,7 +245,7 @@ def test_failure_modes_fail_and_succeed_as_claimed(step: float) -> None:
 
 
 def test_every_pair_and_triplet_that_moves_it_at_all_fails() -> None:
-    """The numbers of the captions: batch, points, norm, angle, nearer to its own class and to others; then of all draws."""
+    """Check the captions' numbers: batch, points, norm, angle, closer to its own class and to others; then all samples."""
     captions = [ax.get_xlabel().replace("\n", " ") for ax in failure_modes().axes]
     numbers = [[float(number) for number in re.findall(r"\d+(?:\.\d+)?", caption)] for caption in captions]
     assert numbers[0] == [2, 9, 0.25, 20, 1, 2, 3, 6, 4, 6, 2]  # 4 of 6 pairs go wrong, 2 do not move it
@@ -255,7 +255,7 @@ def test_every_pair_and_triplet_that_moves_it_at_all_fails() -> None:
 
 
 def test_arrows_are_the_gradients() -> None:
-    """What is drawn, against autograd called here."""
+    """Compare the drawn arrows with autograd."""
     X = POINTS
     y = torch.arange(9) // 3
     losses: tuple[tuple[Callable[..., Tensor], list[int], int], ...] = (

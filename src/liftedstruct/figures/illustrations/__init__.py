@@ -1,4 +1,4 @@
-"""The paper's explanatory figures (2 to 5), computed by the losses of this package on fixed points."""
+"""Explanatory figures of the paper (Figures 2 to 5), computed with this package's losses on fixed points."""
 
 from liftedstruct.figures.illustrations.batch_graph import batch_graph
 from liftedstruct.figures.illustrations.failure_modes import failure_modes

@@ -1,4 +1,4 @@
-"""The batch as a graph: which pairs of images each loss uses (Figure 2 of the paper)."""
+"""Batch graph: the pairs of images that each loss uses (Figure 2 of the paper)."""
 
 import math
 
@@ -16,17 +16,17 @@ from liftedstruct.losses import lifted_struct_loss
 
 __all__ = ["LABELS", "batch_graph", "equidistant"]
 
-LABELS = torch.tensor([0, 0, 1, 1, 1, 2])  # six images that are three pairs, two triplets and one batch
-LOSSES: dict[str, Loss] = {"m/2": contrastive_rows, "2m/3": triplet_rows, "m(m − 1)/2": lifted_struct_loss}  # by most edges
+LABELS = torch.tensor([0, 0, 1, 1, 1, 2])  # six images: three pairs, two triplets or one batch
+LOSSES: dict[str, Loss] = {"m/2": contrastive_rows, "2m/3": triplet_rows, "m(m − 1)/2": lifted_struct_loss}  # by edge limit
 
 
 @styled()
 def batch_graph() -> Figure:
-    r"""A batch as a graph, and the edges that each of the three losses uses.
+    r"""Draw a batch as a graph, with the edges that each of the three losses uses.
 
-    An edge is drawn where :math:`\partial J / \partial D_{ij} \ne 0`, from the gradients of the losses on six points that are
-    all at distance 0.5 from each other, so that only the loss makes a difference between two edges. Positive pairs are red,
-    solid and above the images, negative pairs blue, dashed and below; the width of an edge is the size of its gradient.
+    An edge is drawn where $\partial J / \partial D_{ij} \ne 0$. The gradients are computed on six points at equal distances of
+    0.5, so only the loss makes edges differ. Positive pairs are red, solid and above the images; negative pairs are blue,
+    dashed and below. The line width shows the magnitude of the gradient.
     """
     X = equidistant(6, 0.5)
     figure, axes = new_figure(10, 3.7, 1, 3)
@@ -43,19 +43,19 @@ def batch_graph() -> Figure:
         ],
         loc="outside upper center",
         ncols=6,
-        title="An edge is drawn where ∂J/∂D ≠ 0, as wide as |∂J/∂D| is large: gradients of the three losses on six points "
-        f"all 0.5 apart, margin {markers.MARGIN:g}",
+        title="Edges are drawn where ∂J/∂D ≠ 0; line width shows |∂J/∂D|. Gradients of the three losses on six points "
+        f"at equal distances of 0.5, margin {markers.MARGIN:g}",
     )
     return figure
 
 
 def equidistant(m: int, distance: float) -> Tensor:
-    """Points at equal distances from each other, a regular simplex.                                                   (m, m)"""
+    """Return points at equal distances from each other, a regular simplex.                                            (m, m)"""
     return torch.eye(m, dtype=torch.float64) * (distance / math.sqrt(2))
 
 
 def _draw(ax: Axes, gradients: Tensor) -> tuple[int, int]:
-    """All edges as arcs, similar ones above; returns how many of the two kinds have a gradient."""
+    """Draw all edges as arcs, similar ones above; return how many similar and dissimilar edges have a gradient."""
     largest, counts, reach = gradients.abs().max().item(), [0, 0], [0.0, 0.0]
     for i, j in torch.combinations(torch.arange(len(LABELS))).tolist():
         similar, gradient = bool(LABELS[i] == LABELS[j]), abs(gradients[i, j].item())

@@ -1,4 +1,4 @@
-"""Where contrastive and triplet samples push a point the wrong way, and the whole batch the right way (Figure 5)."""
+"""Failure modes: contrastive and triplet losses move a point the wrong way, the whole batch the right way (Figure 5)."""
 
 import math
 from dataclasses import dataclass
@@ -18,45 +18,45 @@ from liftedstruct.losses import lifted_struct_loss
 
 __all__ = ["POINTS", "Move", "compute_move", "failure_modes", "paper_moves"]
 
-# x_i, the first, is between a square and the diamonds, almost on one line; its own class is above.
+# x_i, the first point, lies between a square and the diamonds, almost on one line; its own class is above.
 POINTS = torch.tensor(
     [[0, 0], [0.4, 0.45], [-0.4, 0.6], [-0.75, -0.05], [-1.1, -0.2], [-0.85, -0.45], [0.7, -0.1], [1.1, -0.2], [0.8, -0.45]],
     dtype=torch.float64,
 )
 LABELS = torch.arange(9) // 3  # circles, squares, diamonds
-POSITIVE, NEGATIVE = 1, 3  # the rows that the pair and the triplet drew for x_i
+POSITIVE, NEGATIVE = 1, 3  # the rows sampled with x_i for the pair and the triplet
 OWN, OTHERS = [1, 2], [3, 4, 5, 6, 7, 8]  # all rows of its class, and of the other classes
-LENGTH = 0.25  # of a panel's longest arrow, as a part of the extent of the points
+LENGTH = 0.25  # of a panel's longest arrow, relative to the extent of the points
 ARROW = "#d4007a"  # magenta, as in the paper
 
 
 @dataclass(frozen=True)
 class Move:
-    """What a loss does to the points of its batch, and to x_i, which is the first of them."""
+    """Effect of a loss on the points of its batch; x_i is the first of them."""
 
     rows: list[int]  # the points in the batch, x_i first
-    arrows: Tensor  # -∂J/∂x of each of these                                                         (len(rows), 2)
-    rates: Tensor  # of D_ik, for all points k, when x_i goes one unit along its arrow; 0 if it has none    (m,)
+    arrows: Tensor  # -∂J/∂x of each point in the batch                                               (len(rows), 2)
+    rates: Tensor  # change of D_ik, for all points k, per unit along x_i's arrow; 0 if it has none         (m,)
 
     @property
     def norm(self) -> float:
-        """Of x_i's gradient."""
+        """Norm of x_i's gradient."""
         return float(self.arrows[0].norm())
 
     def nearer(self, among: list[int]) -> int:
-        """How many of these points x_i comes nearer to."""
+        """Return how many of these points x_i moves closer to."""
         return int((self.rates[among] < 0).sum())
 
 
 def compute_move(loss: Loss, rows: list[int]) -> Move:
-    """What the loss of a batch of these points does to them."""
+    """Compute the effect of a loss on a batch of these points."""
     arrows = negative_gradient(loss, POINTS[rows], LABELS[rows], markers.MARGIN)
     away = normalize(POINTS[rows[0]] - POINTS, dim=1)  # 0 for x_i itself                             (m, 2)
     return Move(rows, arrows, away @ normalize(arrows[0], dim=0))
 
 
 def paper_moves() -> tuple[Move, Move, Move]:
-    """The contrastive loss has one negative pair, the triplet loss one triplet, the lifted structured loss all points."""
+    """Return the moves by one negative pair (contrastive), one triplet, and all points (lifted structured)."""
     return (
         compute_move(contrastive_rows, [0, NEGATIVE]),
         compute_move(triplet_rows, [0, POSITIVE, NEGATIVE]),
@@ -66,14 +66,14 @@ def paper_moves() -> tuple[Move, Move, Move]:
 
 @styled()
 def failure_modes() -> Figure:
-    """Points of the plane on which contrastive and triplet losses go wrong, with the negative gradients as arrows.
+    """Draw points in the plane for which contrastive and triplet losses fail, with negative gradients as arrows.
 
-    The same points under three losses; the arrows are drawn for x_i and its class.
+    The three panels show the same points under three losses, with arrows for x_i and its class.
     """
     D_ip = (POINTS[0] - POINTS[POSITIVE]).norm().item()
     pairs = [compute_move(contrastive_rows, [0, n]) for n in OTHERS]
     triplets = [compute_move(triplet_rows, [0, p, n]) for p in OWN for n in OTHERS]
-    panels = (  # radius and rule of the margin, names of points, what all possible draws do
+    panels = (  # radius and rule of the margin, names of points, summary of all possible pairs or triplets
         (markers.MARGIN, "D = α", {0: "xᵢ", NEGATIVE: "xⱼ"}, _describe_draws(pairs, "pairs")),
         (
             math.hypot(D_ip, markers.MARGIN**0.5),
@@ -91,7 +91,7 @@ def failure_modes() -> Figure:
     figure.legend(
         handles=[
             *markers.class_handles([marker.plural for marker in markers.MARKERS]),
-            Line2D([], [], ls="", marker="o", mfc=PAPER, mec=INK, ms=8, label="not in the loss's batch"),
+            Line2D([], [], ls="", marker="o", mfc=PAPER, mec=INK, ms=8, label="not in the batch"),
             Line2D([], [], color=ARROW, lw=3, label="negative gradient"),
             Line2D([], [], color=FAINT, lw=1.2, ls=":", label="margin bound"),
             *markers.edge_handles("pull", "push"),
@@ -104,22 +104,22 @@ def failure_modes() -> Figure:
 
 
 def _describe(move: Move, name: str) -> list[str]:
-    """What the panel shows, in numbers."""
+    """Return the panel's numbers as sentences."""
     to_diamonds = POINTS[LABELS == 2].mean(dim=0) - POINTS[0]
     angle = math.degrees(math.acos(cosine_similarity(move.arrows[0], to_diamonds, dim=0)))
     return [
         f"{len(move.rows)} of {len(POINTS)} points in the batch. ∂J/∂{name} has norm {move.norm:.2f}; "
-        f"the arrow is {angle:.0f}° off the way to the diamonds.",
-        f"{name} comes nearer to {move.nearer(OWN)} of {len(OWN)} of its own class and to {move.nearer(OTHERS)} "
-        f"of {len(OTHERS)} of the other classes.",
+        f"the arrow is {angle:.0f}° off the direction to the diamonds.",
+        f"{name} moves closer to {move.nearer(OWN)} of {len(OWN)} points of its own class and to {move.nearer(OTHERS)} "
+        f"of {len(OTHERS)} points of other classes.",
     ]
 
 
 def _describe_draws(draws: list[Move], noun: str) -> str:
-    """What all draws do that the panel's one was taken from."""
+    """Summarize the effect of all pairs or triplets that could have been sampled for the panel."""
     wrong, still = sum(draw.nearer(OTHERS) > 0 for draw in draws), sum(draw.norm == 0 for draw in draws)
     rest = f"; {still} do not move it" if still else ""
-    return f"{wrong} of the {len(draws)} {noun} that can be drawn for it bring it nearer to a point of another class{rest}."
+    return f"{wrong} of the {len(draws)} possible {noun} move it closer to a point of another class{rest}."
 
 
 def _draw(ax: Axes, move: Move, bound: float, rule: str, names: dict[int, str]) -> None:

@@ -1,8 +1,8 @@
-r"""Gradients of a loss with respect to its points and to the distances between them.
+r"""Gradients of a loss with respect to its points and the distances between them.
 
-A loss of distances has :math:`\partial J / \partial x_i = \sum_j \partial J / \partial D_{ij} \cdot u_{ij}` with
-:math:`u_{ij} = (x_i - x_j) / D_{ij}`. Where the directions :math:`u_{ij}` are linearly independent, the gradient that autograd
-gives for the points determines :math:`\partial J / \partial D_{ij}`, and thus which distances the loss uses.
+A loss that depends only on distances has $\partial J / \partial x_i = \sum_j \partial J / \partial D_{ij} \cdot u_{ij}$ with
+$u_{ij} = (x_i - x_j) / D_{ij}$. If the directions $u_{ij}$ are linearly independent, the gradient with respect to the points,
+from autograd, determines $\partial J / \partial D_{ij}$, and thus which distances the loss uses.
 """
 
 from collections.abc import Callable
@@ -17,27 +17,27 @@ __all__ = ["Loss", "contrastive_rows", "distance_gradients", "negative_gradient"
 
 Loss = Callable[[Tensor, Tensor, float], Tensor]
 
-contrastive_rows = partial(contrastive_loss, pairs="rows")  # Eq. 1 ...
-triplet_rows = partial(triplet_loss, triplets="rows")  # ... and Eq. 2, as the paper states them
+contrastive_rows = partial(contrastive_loss, pairs="rows")  # Eq. 1 of the paper
+triplet_rows = partial(triplet_loss, triplets="rows")  # Eq. 2 of the paper
 
-ROUNDING = 1e-9  # of the largest gradient; smaller ones are 0
+ROUNDING = 1e-9  # relative to the largest gradient; smaller gradients are set to 0
 
 
 def negative_gradient(loss: Loss, X: Tensor, y: Tensor, margin: float) -> Tensor:
-    """-∂J/∂X, the direction in which the loss moves each point.                                              (m, d)"""
+    """Return -∂J/∂X, the direction in which the loss moves each point.                                       (m, d)"""
     X = X.detach().clone().requires_grad_()
     (dX,) = torch.autograd.grad(loss(X, y, margin), X)
     return -dX
 
 
 def distance_gradients(loss: Loss, X: Tensor, y: Tensor, margin: float) -> Tensor:
-    """∂J/∂D of every pair, (m, m), symmetric; exactly 0 where the loss does not use the distance.
+    """Return ∂J/∂D of every pair, (m, m), symmetric; exactly 0 where the loss does not use the distance.
 
-    The points must be in general position (m points that span m - 1 dimensions), so that no distance depends on the others.
+    The points must be in general position (m points that span m - 1 dimensions), so that the distances are independent.
 
     >>> X = torch.eye(4, dtype=torch.float64)  # all at distance √2
     >>> G = distance_gradients(contrastive_rows, X, torch.tensor([0, 0, 1, 2]), 1.0)
-    >>> G[0].round(decimals=12).tolist()  # 2 √2 / m; the others are no pairs
+    >>> G[0].round(decimals=12).tolist()  # 2 √2 / m; the others are not pairs
     [0.0, 0.707106781187, 0.0, 0.0]
 
     """
@@ -49,11 +49,11 @@ def distance_gradients(loss: Loss, X: Tensor, y: Tensor, margin: float) -> Tenso
 
 
 def pair_gradients(loss: Loss, X: Tensor, pair: tuple[int, int], negatives: list[int], margin: float) -> tuple[float, Tensor]:
-    r"""J_ij of one positive pair, and ∂(J_ij² / 2)/∂D from either image to each negative, (2, len(negatives)).
+    """Return J_ij of one positive pair, and ∂(J_ij² / 2)/∂D from either image to each negative, (2, len(negatives)).
 
-    The loss gets the pair and these negatives, each negative of a class of its own, so that the pair is the only positive one
-    and the mean over pairs is this pair's :math:`J_{ij}^2 / 2`. A negative that is not on the line through the pair has two
-    independent directions, one for each image, so its gradient gives both.
+    The loss is evaluated on the pair and these negatives, each in its own class, so the pair is the only positive pair and the
+    mean over pairs is its $J_{ij}^2 / 2$. A negative off the line through the pair has two independent directions, one per
+    image, so its gradient determines both components.
     """
     X = X[[*pair, *negatives]]
     y = torch.tensor([0, 0, *range(1, len(negatives) + 1)])
@@ -63,7 +63,7 @@ def pair_gradients(loss: Loss, X: Tensor, pair: tuple[int, int], negatives: list
 
 
 def _components(differences: Tensor, gradient: Tensor) -> Tensor:
-    """The coefficients, (n,), of the gradient, (d,), along the directions of the differences, (n, d)."""
+    """Return the coefficients, (n,), of the gradient, (d,), along the directions of the differences, (n, d)."""
     U = differences / differences.norm(dim=1, keepdim=True)  #                                        (n, d)
     coefficients: Tensor = torch.linalg.lstsq(U.T, gradient[:, None]).solution[:, 0]
     return coefficients

@@ -1,4 +1,4 @@
-"""Markers, edges, captions and legend entries that the illustrations share."""
+"""Markers, edges, captions and legend entries shared by the illustrations."""
 
 import textwrap
 from collections.abc import Sequence
@@ -34,16 +34,15 @@ DIGITS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 class Marker(NamedTuple):
-    """How the images of a class are drawn; the shape alone tells the classes apart."""
+    """Marker style of a class; the shape alone distinguishes the classes."""
 
     shape: str
     color: str
-    scale: float  # so that all shapes look equally large
+    scale: float  # makes all shapes look equally large
     plural: str
 
 
-# As in the paper.
-MARKERS = (
+MARKERS = (  # as in the paper
     Marker("o", "#8a5a2b", 1.0, "circles"),
     Marker("s", "#2f8f5b", 0.89, "squares"),
     Marker("D", "#6b3fa0", 0.8, "diamonds"),
@@ -51,7 +50,7 @@ MARKERS = (
 
 
 def point_name(row: int) -> str:
-    """The letter x with a subscript, counted from 1 as in the paper.
+    """Return x with a subscript, counted from 1 as in the paper.
 
     >>> point_name(0)
     'x₁'
@@ -60,35 +59,35 @@ def point_name(row: int) -> str:
 
 
 def hide_axes(ax: Axes) -> None:
-    """No frame, ticks or grid."""
+    """Hide frame, ticks and grid."""
     ax.grid(False)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
 
 
 def fit_axes(ax: Axes, corners: Tensor, room: float = 0.0) -> None:
-    """Hide the axes, and fit them to all points, (m, 2), and room around them, as a part of their extent; at equal scales."""
+    """Hide the axes and fit them to all points, (m, 2), at equal scales; `room` is the margin relative to their extent."""
     hide_axes(ax)
     space = room * extent(corners)
     low, high = corners.min(dim=0).values - space, corners.max(dim=0).values + space
-    ax.set_xlim(low[0].item(), high[0].item(), auto=True)  # may become wider, if the axes are
+    ax.set_xlim(low[0].item(), high[0].item(), auto=True)  # may widen to fill the axes
     ax.set_ylim(low[1].item(), high[1].item(), auto=True)
     ax.set_aspect("equal", adjustable="datalim")
 
 
 def extent(X: Tensor) -> float:
-    """The longer side of the bounding box of the points."""
+    """Return the longer side of the points' bounding box."""
     return float((X.max(dim=0).values - X.min(dim=0).values).max())
 
 
 def write_caption(ax: Axes, sentences: Sequence[str], width: int) -> None:
-    """Sentences below the axes, each from a new line."""
+    """Write sentences below the axes, each on a new line."""
     lines = "\n".join(textwrap.fill(text, width) for text in sentences if text)
     ax.set_xlabel(lines, fontsize=8, loc="left", linespacing=1.35)
 
 
 def draw_marker(ax: Axes, at: Sequence[float], label: int, size: float, text: str = "", filled: bool = True) -> None:
-    """One image, by the marker of its class; hollow if the loss does not use it."""
+    """Draw one image as the marker of its class, with text on it if given; hollow unless `filled`."""
     marker = MARKERS[label]
     face, edge, width = (marker.color, PAPER, 0.8) if filled else (PAPER, marker.color, 1.2)
     ax.plot(*at, marker.shape, ms=size * marker.scale, mfc=face, mec=edge, mew=width, zorder=5)
@@ -98,18 +97,18 @@ def draw_marker(ax: Axes, at: Sequence[float], label: int, size: float, text: st
 
 
 def edge_style(similar: bool, width: float) -> dict[str, Any]:
-    """Width, color and dashes of an edge; the dashes are equally long at any width."""
+    """Return width, color and dashes of an edge; dash length does not depend on the width."""
     dashes = (0, (5.5 / width, 2.8 / width))
     return {"lw": width, "color": SIMILAR if similar else DISSIMILAR, "ls": "-" if similar else dashes}
 
 
 def edge_handles(similar: str, dissimilar: str) -> list[Line2D]:
-    """Legend entries of the edges."""
+    """Return legend entries for the edges."""
     return [Line2D([], [], label=name, **edge_style(name == similar, 2)) for name in (similar, dissimilar)]
 
 
 def class_handles(names: Sequence[str]) -> list[Line2D]:
-    """Legend entries of the classes."""
+    """Return legend entries for the classes."""
     return [
         Line2D([], [], ls="", marker=shape, color=color, mec=INK, mew=0, ms=8 * scale, label=name)
         for name, (shape, color, scale, _) in zip(names, MARKERS, strict=True)

@@ -1,4 +1,4 @@
-"""Hard-negative mining: each image of a positive pair finds its own hardest negative (Figure 4 of the paper)."""
+"""Hard-negative mining: each image of a positive pair has its own hardest negative (Figure 4 of the paper)."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ POINTS = torch.tensor([[-0.95, 0.75], [-0.55, -0.65], [0.0, 0.0], [0.9, 0.25], [
 LABELS = (1, 1, 0, 0, 2, 2)
 PAIR, NEGATIVES = (2, 3), [0, 1, 4, 5]  # rows
 plus: Loss = partial(structured_hinge_loss, plus=True)  # the paper's footnote: keeps the hardest negative of each image
-LOSSES: dict[str, tuple[Loss, str, str]] = {  # and color and hatch of its bars
+LOSSES: dict[str, tuple[Loss, str, str]] = {  # loss, and color and hatch of its bars
     "Eq. 3, hardest of both": (structured_hinge_loss, INK, ""),
     "with plus, hardest of each": (plus, PAPER, "/////"),
     "Eq. 4, all": (lifted_struct_loss, FAINT, ""),
@@ -28,21 +28,21 @@ LOSSES: dict[str, tuple[Loss, str, str]] = {  # and color and hatch of its bars
 
 @styled()
 def mining() -> Figure:
-    """The hard negatives of the two images of a positive pair.
+    """Draw the hard negatives of both images of a positive pair.
 
-    Which negative is mined is read off the gradient of :func:`~liftedstruct.structured_hinge_loss`: it is the one that is
-    pushed. The third panel compares the push on each negative edge with that of the loss that is used in training.
+    The mined negative is the one that the gradient of `structured_hinge_loss` pushes. The third panel compares the push on
+    each negative edge with the push by `lifted_struct_loss`, the loss used in training.
     """
     D = torch.cdist(POINTS[list(PAIR)], POINTS)  #                                                    (2, m)
     weights = [push_weights(loss, POINTS, PAIR, NEGATIVES, markers.MARGIN) for loss, _, _ in LOSSES.values()]
-    kept = weights[0].any(dim=1)  # the side whose negative Eq. 3 keeps                                (2,)
+    kept = weights[0].any(dim=1)  # the image whose negative Eq. 3 keeps                               (2,)
     mined = weights[1].argmax(dim=1)  #                                                               (2,)
     figure, axes = new_figure(10.5, 3.7, 1, 3, width_ratios=[1, 1, 0.95])
     for side, (ax, a, b) in enumerate(zip(axes, PAIR, PAIR[::-1], strict=False)):
         hardest = NEGATIVES[int(mined[side])]
         _draw(ax, a, b, hardest)
-        ax.set_title(f"({'ab'[side]}) {markers.point_name(a)} compares with all its negatives")
-        nearest = f"Mined: {markers.point_name(hardest)}, the nearest, at {D[side, hardest]:.2f}."
+        ax.set_title(f"({'ab'[side]}) {markers.point_name(a)} and all its negatives")
+        nearest = f"Mined: {markers.point_name(hardest)}, the nearest negative, at distance {D[side, hardest]:.2f}."
         markers.write_caption(ax, [nearest, "Eq. 3 keeps it." if kept[side] else "Eq. 3 keeps the other one."], 54)
     _draw_bars(axes[2], weights)
     handles = markers.edge_handles(f"positive pair, D = {D[0, PAIR[1]]:.2f}", "negative, with its distance")
@@ -51,7 +51,7 @@ def mining() -> Figure:
 
 
 def push_weights(loss: Loss, X: Tensor, pair: tuple[int, int], negatives: list[int], margin: float) -> Tensor:
-    """The push on every negative edge of a pair for each unit of pull between the two, (2, len(negatives)).
+    """Return the push on every negative edge of a pair per unit of pull between the two, (2, len(negatives)).
 
     The pull is the gradient of J_ij² / 2 with respect to D_ij, which is J_ij.
     """
@@ -87,5 +87,5 @@ def _draw_bars(ax: Axes, weights: list[Tensor]) -> None:
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
-    ax.set(title="(c) How hard each is pushed", xlabel="push on the edge / pull on the pair")
+    ax.set(title="(c) Push on each negative", xlabel="push on the edge / pull on the pair")
     ax.legend(fontsize=8, loc="best")

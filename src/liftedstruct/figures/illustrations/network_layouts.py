@@ -1,4 +1,4 @@
-"""The three networks side by side: what goes in, how many branches, and which labels the loss needs (Figure 3)."""
+"""Three networks side by side: inputs, branches, and the labels that each loss needs (Figure 3 of the paper)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,23 +13,23 @@ from liftedstruct.figures.style import COLORS, INK, METHOD_NAMES, PAPER, styled
 
 __all__ = ["network_layouts"]
 
-EXAMPLE = "#1f9d55"  # the green round box
-WIDTH, HEIGHT = 10.5, 5.3  # inches, and the units of everything below
-CARD, STEP = 0.46, 0.56  # side of an image, and from one to the next
-CENTERS = (2.4, 5.75, 8.72)  # of the networks
-BRANCH = 1.02  # from one branch to the next
+EXAMPLE = "#1f9d55"  # the green rounded box
+WIDTH, HEIGHT = 10.5, 5.3  # inches; also the units of all coordinates below
+CARD, STEP = 0.46, 0.56  # side of an image, and spacing of images
+CENTERS = (2.4, 5.75, 8.72)  # x of the networks
+BRANCH = 1.02  # spacing of branches
 CELL = 0.26  # side of a label
 IMAGES, CNN, EMBEDDING, LOSS, NOTE = 4.52, 2.54, 1.72, 0.98, 0.56  # heights of the layers, from top to bottom
-LAYERS = {"images": IMAGES - STEP, "network\n= same weights": CNN, "embedding": EMBEDDING, "loss": LOSS}
+LAYERS = {"images": IMAGES - STEP, "network\n= shared weights": CNN, "embedding": EMBEDDING, "loss": LOSS}
 SHADES = ("#4b5563", "#c5cad1", "#8a929c", "#eceef1", "#6b7280")  # of an embedding's cells
 CENTERED: dict[str, Any] = {"ha": "center", "va": "center"}
 
 
 @styled()
 def network_layouts() -> Figure:
-    """What goes through the network for each of the three losses.
+    """Draw the path from images through network and embedding to each of the three losses.
 
-    Images, network, embedding, loss: the same batch of six for all three. The green round box is one example.
+    The batch of six images is the same for all three. The green rounded box marks one example.
     """
     figure = Figure(figsize=(WIDTH, HEIGHT), facecolor=PAPER)
     ax = figure.add_axes((0, 0, 1, 1))
@@ -39,14 +39,14 @@ def network_layouts() -> Figure:
         ax.text(0.2, height, text, fontsize=9, va="center", fontstyle="italic", linespacing=1.4)
     _round_box(ax, [(0.33, IMAGES - 2 * STEP)], side=0.16)
     ax.text(0.56, IMAGES - 2 * STEP, "one example", fontsize=9, va="center", fontstyle="italic")
-    # The rows as the losses take them: 2t and 2t + 1, then 3t, 3t + 1, 3t + 2, then all.
+    # rows in the order that each loss expects: 2t, 2t + 1; then 3t, 3t + 1, 3t + 2; then all
     pairs = LABELS.reshape(3, 2).tolist()
     _draw_branches(ax, CENTERS[0], TITLES[0], {"first": [[0], [2], [4]], "second": [[1], [3], [5]]}, "m/2 × c", example=[0, 1])
-    _draw_loss(ax, CENTERS[0], "contrastive", "m/2 distances, one for each pair.\nLabels: same class or not.")
+    _draw_loss(ax, CENTERS[0], "contrastive", "m/2 distances, one per pair.\nLabels: same class or not.")
     _draw_labels(ax, CENTERS[0], 1.44, "binary", [[int(a == b)] for a, b in pairs])
     branches = {"anchor": [[0], [3]], "positive": [[1], [4]], "negative": [[2], [5]]}
     _draw_branches(ax, CENTERS[1], TITLES[1], branches, "m/3 × c", example=[0, 1, 2])
-    _draw_loss(ax, CENTERS[1], "triplet", "2m/3 distances, two for each triplet.\nNo labels: the order tells them.")
+    _draw_loss(ax, CENTERS[1], "triplet", "2m/3 distances, two per triplet.\nLabels: none (implied by the row order).")
     _draw_branches(ax, CENTERS[2], TITLES[2], {"whole batch": [[0, 1], [2, 3], [4, 5]]}, "m × c", example=[0])
     _draw_loss(ax, CENTERS[2], "lifted_struct", "All m(m − 1)/2 distances, one branch.\nLabels: the class of each image.")
     _draw_labels(ax, CENTERS[2], 1.13, "multiclass", [[a + 1, b + 1] for a, b in pairs])
@@ -56,7 +56,7 @@ def network_layouts() -> Figure:
 def _draw_branches(
     ax: Axes, middle: float, title: str, branches: dict[str, list[list[int]]], size: str, example: list[int]
 ) -> None:
-    """The network: of each branch the grid of its rows, and what they go through; rows of one example are boxed."""
+    """Draw the branches of one network, each with the grid of its rows; `example` rows are boxed."""
     ax.text(middle, HEIGHT - 0.22, title, fontsize=10, fontweight="bold", **CENTERED)
     places: dict[int, tuple[float, float]] = {}
     for number, (name, grid) in enumerate(branches.items()):
@@ -77,7 +77,7 @@ def _draw_branches(
 
 
 def _draw_branch(ax: Axes, x: float, size: str) -> None:
-    """Network and embedding of one branch."""
+    """Draw network and embedding of one branch."""
     _arrow(ax, (x, IMAGES - 2.85 * STEP), (x, CNN + 0.29))
     top, bottom = CNN + 0.28, CNN - 0.28
     corners = [(x - 0.4, top), (x + 0.4, top), (x + 0.24, bottom), (x - 0.24, bottom)]
@@ -99,7 +99,7 @@ def _draw_loss(ax: Axes, middle: float, method: str, note: str) -> None:
 
 
 def _draw_labels(ax: Axes, middle: float, offset: float, kind: str, labels: list[list[int]]) -> None:
-    """The grid of labels beside the images, and their way to the loss."""
+    """Draw the grid of labels beside the images, and their path to the loss."""
     x = middle + offset
     for line, values in enumerate(labels):
         for column, value in enumerate(values):
@@ -116,7 +116,7 @@ def _square(ax: Axes, center: tuple[float, float], side: float, **style: Any) ->
 
 
 def _round_box(ax: Axes, places: Sequence[tuple[float, float]], side: float = CARD) -> None:
-    """The green round box around one example."""
+    """Draw the green rounded box around one example."""
     (left, right), (low, high) = ((min(along), max(along)) for along in zip(*places, strict=True))
     corner, size = (left - side / 2, low - side / 2), (right - left + side, high - low + side)
     shape = f"round,pad=0.06,rounding_size={0.3 * side}"
