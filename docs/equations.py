@@ -1,7 +1,7 @@
-"""Equations of the documentation as MathML, which browsers show by themselves: no script, no font and no other host.
+"""Convert the documentation's equations to MathML, which browsers render without scripts, fonts or other hosts.
 
-The pages hold LaTeX between dollar signs, as GitHub shows it too: ``pymdownx.arithmatex`` finds it,
-``latex2mathml`` converts it.
+The pages contain LaTeX between dollar signs, which GitHub renders, too. `pymdownx.arithmatex` finds it and `latex2mathml`
+converts it.
 """
 
 import html
@@ -13,13 +13,13 @@ from latex2mathml.converter import convert
 
 __all__ = ["as_mathml", "on_page_content"]
 
-log = logging.getLogger("mkdocs.hooks.equations")  # of mkdocs, so that --strict counts its warnings
+log = logging.getLogger("mkdocs.hooks.equations")  # an mkdocs logger, so that --strict counts its warnings
 FOUND = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.DOTALL)
-LETTERS = {"N": "𝒩", "P": "𝒫"}  # browsers know these, but no longer the attribute that the converter writes for them
+LETTERS = {"N": "𝒩", "P": "𝒫"}  # browsers no longer support the converter's mathvariant="script"
 
 
 def on_page_content(html_text: str, page: Any, **_: Any) -> str:
-    """What mkdocs calls with the HTML of each page."""
+    """Replace the equations in the HTML of a page; called by mkdocs."""
 
     def replaced(found: re.Match[str]) -> str:
         try:
@@ -32,10 +32,10 @@ def on_page_content(html_text: str, page: Any, **_: Any) -> str:
 
 
 def as_mathml(latex: str, block: bool = False) -> str:
-    """An equation as MathML. What the converter does not know it leaves as it is, and that is an error here."""
+    """Convert an equation to MathML; raise ValueError for LaTeX that the converter or browsers do not support."""
     mathml = convert(latex, display="block" if block else "inline")
     for letter, script in LETTERS.items():
         mathml = mathml.replace(f'<mi mathvariant="script">{letter}</mi>', f"<mi>{script}</mi>")
     if re.search(r"\\|mathvariant|<mi>&(amp;)?</mi>", mathml):
-        raise ValueError(f"an equation must be of what latex2mathml and browsers know, got {latex!r}. Write it more simply.")
+        raise ValueError(f"an equation must use LaTeX that latex2mathml and browsers support, got {latex!r}. Simplify it.")
     return mathml

@@ -1,4 +1,4 @@
-"""The loss in a Lightning module, on feature vectors as in own_loop.py: Lightning has the loop, we the batches and the measure.
+"""Lifted structured loss in a Lightning module, on the features of own_loop.py, with balanced batches and exact Recall@1.
 
 pip install lightning
 python examples/lightning_loop.py
@@ -15,12 +15,12 @@ from liftedstruct.samplers import BalancedSampler
 
 try:
     from lightning import LightningModule, Trainer, seed_everything
-except ModuleNotFoundError:  # the module is an nn.Module all the same, and anybody may call its steps
+except ModuleNotFoundError:  # fall back to nn.Module, so that the steps can be called without Lightning
     LightningModule, Trainer = nn.Module, None
 
 
 class LiftedModule(LightningModule):  # type: ignore[misc]
-    """Training by the lifted structured loss, validation by Recall@1 over **all** images of the validation classes."""
+    """Module that trains with the lifted structured loss and validates by Recall@1 on **all** validation images."""
 
     def __init__(self, network: nn.Module, sampler: BalancedSampler, lr: float = 1e-2) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class LiftedModule(LightningModule):  # type: ignore[misc]
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.network.parameters(), lr=self.lr)
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:  # a loader takes batches ahead: those used count
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:  # the loader prefetches: save the steps used
         checkpoint["sampler"] = self.sampler.state_dict(step=self.global_step)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -54,7 +54,7 @@ class LiftedModule(LightningModule):  # type: ignore[misc]
 
 
 def make_data() -> tuple[LiftedModule, DataLoader[Any], DataLoader[Any]]:
-    """100 classes to learn from and 100 others to validate on; 16 directions tell classes apart, 16 louder ones do not."""
+    """Make 100 training and 100 validation classes; 16 directions separate classes, 16 stronger ones are noise."""
     torch.manual_seed(0)
     y = torch.arange(200).repeat_interleave(8)
     what, how = torch.randn(200, 16)[y] + 0.3 * torch.randn(1600, 16), 3 * torch.randn(1600, 16)
@@ -62,7 +62,7 @@ def make_data() -> tuple[LiftedModule, DataLoader[Any], DataLoader[Any]]:
     train, others = y < 100, y >= 100
     sampler = BalancedSampler(y[train], batch_size=128, samples_per_class=4, seed=0)
     module = LiftedModule(nn.Linear(64, 16), sampler)
-    training = DataLoader(TensorDataset(X[train], y[train]), batch_sampler=sampler)  # type: ignore[arg-type]  # arrays do
+    training = DataLoader(TensorDataset(X[train], y[train]), batch_sampler=sampler)  # type: ignore[arg-type]  # yields arrays
     return module, training, DataLoader(TensorDataset(X[others], y[others]), batch_size=256)
 
 
@@ -74,7 +74,7 @@ def main(steps: int = 300) -> float:
     trainer = Trainer(
         max_steps=steps,
         check_val_every_n_epoch=20,
-        use_distributed_sampler=False,  # our batches are composed; Lightning would shuffle them apart
+        use_distributed_sampler=False,  # keep the balanced batches; Lightning would reshuffle them
         logger=False,
         enable_checkpointing=False,
     )
@@ -84,4 +84,4 @@ def main(steps: int = 300) -> float:
 
 
 if __name__ == "__main__":
-    print(f"nearest neighbour of the same class, on classes never seen: {main():.1%}")
+    print(f"Recall@1 on unseen classes: {main():.1%}")
