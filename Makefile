@@ -1,10 +1,11 @@
-# make demo    set up, then the main job: a page in build/demo
-# make test    set up, then the tests, on all cores
-# make test-slow    the tests that take long: kills, whole experiments, compilers
-# make check   format, lint, types, tests: what has to hold before a commit
-# make docs    set up, then the documentation site, into build/site
-# make bench   set up, then all benchmarks (about 15 minutes on two cores), into benchmarks/results/bench.json
-# make bench-full    also the long ones (about an hour; CUB-200-2011 from LIFTEDSTRUCT_DATA), into bench-full.json
+# Targets create .venv and install the package if needed.
+# make demo        train on rendered products and write an HTML report to build/demo
+# make test        run the fast tests on all cores
+# make test-slow   run the slow tests: kills, whole experiments, compilers
+# make check       check format, lint and types and run all tests; run before a commit
+# make docs        build the documentation site into build/site
+# make bench       run the benchmarks (about 15 minutes on two cores) and write benchmarks/results/bench.json
+# make bench-full  also run the long ones (about an hour; CUB-200-2011 from LIFTEDSTRUCT_DATA) and write bench-full.json
 
 PYTHON ?= python3
 VENV := .venv
@@ -49,7 +50,7 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "liftedstruct needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 
-# constraints.txt pins the versions that all is tested with; a torch that is there already and fits is kept
+# constraints.txt pins the tested versions; an installed torch that satisfies them is kept
 $(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[figures,pretrained]'
 	touch $@
