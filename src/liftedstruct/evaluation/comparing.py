@@ -130,7 +130,7 @@ def compare(
     parts = [*_recall_parts(a, b, ks, samples, seed)] if ks else []
     for name in clusterings:
         parts += _agreement_parts(a, b, name, samples, seed)
-    p = sign_flip_p(np.stack([shares for _, shares, _, _ in parts], axis=1), flips, seed)
+    p = sign_flip_p(np.stack([contributions for _, contributions, _, _ in parts], axis=1), flips, seed)
     differences = {}
     for (measure, _, draws, n_classes), p_value in zip(parts, p.tolist(), strict=True):
         first, second = a.measures[measure].value, b.measures[measure].value
@@ -142,10 +142,10 @@ def compare(
 def _recall_parts(a: Scores, b: Scores, ks: list[int], samples: int, seed: int) -> Iterator[Part]:
     (hits_a, queries), (hits_b, _) = (hits_by_class(each.ranks, each.classes, ks, SINGLES[each.singles]) for each in (a, b))
     more = hits_a - hits_b  #                                                                         (C, s)
-    asked = queries > 0
-    draws = bootstrap(partial(weighted_recall, more[asked], queries[asked]), int(asked.sum()), samples, seed)
-    for k, shares, column in zip(ks, more.T, draws.T, strict=True):
-        yield f"Recall@{k}", shares, column, int(asked.sum())
+    has_queries = queries > 0
+    draws = bootstrap(partial(weighted_recall, more[has_queries], queries[has_queries]), int(has_queries.sum()), samples, seed)
+    for k, contributions, column in zip(ks, more.T, draws.T, strict=True):
+        yield f"Recall@{k}", contributions, column, int(has_queries.sum())
 
 
 def _agreement_parts(a: Scores, b: Scores, name: str, samples: int, seed: int) -> Iterator[Part]:
@@ -155,6 +155,6 @@ def _agreement_parts(a: Scores, b: Scores, name: str, samples: int, seed: int) -
         measure = f"{kind}, {name}"
         d = a.measures[measure].value - b.measures[measure].value
         d_without = without(table_a) - without(table_b)  #                                            (C,)
-        shares = (d + (C - 1) * (d_without.mean() - d_without)) / C  #                                (C,)
+        contributions = (d + (C - 1) * (d_without.mean() - d_without)) / C  #                         (C,)
         draws_a, draws_b = (bootstrap(partial(weighted, table), C, samples, seed) for table in (table_a, table_b))
-        yield measure, shares, draws_a - draws_b, C
+        yield measure, contributions, draws_a - draws_b, C

@@ -109,18 +109,18 @@ def f1_without_each_class(table: Contingency) -> Array:
 AGREEMENTS = {"NMI": (weighted_nmi, nmi_without_each_class), "F1": (weighted_f1, f1_without_each_class)}
 
 
-def sign_flip_p(shares: Array, flips: int, seed: int) -> Array:
+def sign_flip_p(contributions: Array, flips: int, seed: int) -> Array:
     """Compute the two-sided p-value of each column of contributions per class, (C, s), by random sign flips.    (s,)
 
     p = (1 + flips with at least the difference) / (1 + flips): the data itself counts as one flip.
     """
     rng = np.random.default_rng(seed)
-    total = shares.sum(axis=0)
+    total = contributions.sum(axis=0)
     limit = np.abs(total) * (1 - 1e-9)  # tolerance, so that ties do not depend on the order of summation
-    reached = np.zeros(shares.shape[1], dtype=np.int64)
-    for rows in _chunks(flips, len(shares)):
-        signs = rng.integers(2, size=(rows, len(shares)), dtype=np.int8)
-        reached += (np.abs(2 * (signs.astype(np.float64) @ shares) - total) >= limit).sum(axis=0)
+    reached = np.zeros(contributions.shape[1], dtype=np.int64)
+    for rows in _chunks(flips, len(contributions)):
+        signs = rng.integers(2, size=(rows, len(contributions)), dtype=np.int8)
+        reached += (np.abs(2 * (signs.astype(np.float64) @ contributions) - total) >= limit).sum(axis=0)
     return (1 + reached) / (1 + flips)
 
 
