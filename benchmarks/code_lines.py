@@ -1,4 +1,4 @@
-"""Code lines of the package, without comments, docstrings and blank lines, by room.
+"""Count code lines per subpackage, without comments, docstrings and blank lines.
 
 python benchmarks/code_lines.py [FOLDER]
 """
@@ -15,7 +15,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 
 def code_lines(text: str) -> int:
-    r"""Lines of a module that hold code.
+    r"""Return the number of code lines of a module.
 
     >>> code_lines('"What it is."\n\nx = 1  # one\n# two\ny = (\n    2\n)\n')
     4
@@ -33,13 +33,13 @@ def code_lines(text: str) -> int:
 
 
 def main(folder: Path = SOURCE) -> None:
-    """Print the lines of every room, the largest first, and their sum."""
-    rooms: Counter[str] = Counter()
+    """Print the code lines of every subpackage, largest first, and their sum."""
+    packages: Counter[str] = Counter()
     for path in folder.rglob("*.py"):
-        rooms[path.relative_to(folder).parts[0]] += code_lines(path.read_text(encoding="utf-8"))
-    for room, count in rooms.most_common():
-        print(f"{count:6,} {room}")
-    print(f"{rooms.total():6,}")
+        packages[path.relative_to(folder).parts[0]] += code_lines(path.read_text(encoding="utf-8"))
+    for package, count in packages.most_common():
+        print(f"{count:6,} {package}")
+    print(f"{packages.total():6,}")
 
 
 if __name__ == "__main__":

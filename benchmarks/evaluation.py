@@ -1,18 +1,18 @@
-"""How fast the measures are, beside the tools that people use for them: everything measured side by side in one run.
+"""Speed and memory of the metrics, compared with faiss and scikit-learn in the same run.
 
     python benchmarks/evaluation.py [--parts recall ...] [--million] [--birds] [--bisection] [--out FILE] [--json FILE]
 
-Recall@K: 60,502 x 512, in classes of about 5.3 images, is the size of the test half of Stanford Online Products. faiss lists
-the K nearest of every image (IndexFlatL2, its own threads); ours gives the rank of the first positive, so every K at once,
-checks of input included. They take turns.
+Recall@K: 60,502 x 512 with about 5.3 images per class, the size of the test classes of Stanford Online Products. faiss lists
+the K nearest neighbors of every image (IndexFlatL2, its own threads); ours computes the rank of the first positive, hence
+every K at once, including input checks. They alternate.
 
-Affinity propagation: 5,924 made-up points, or with --birds as many real ones, the CUB-200-2011 test half (pooled features of
-EfficientNet-Lite0, ImageNet weights, 1,280 numbers), if LIFTEDSTRUCT_DATA names the folder with its tar (the features are kept
-in build/). An iteration is timed as the difference of a long and a short run. --bisection also runs the search for K =
-100 with scikit-learn's AffinityPropagation inside: the same bracket, the same interpolation, each step from zero messages, as
-it cannot do otherwise; some minutes. The sparse form: 60,502 points, K = 11,316.
+Affinity propagation: 5,924 synthetic points, or with --birds the 5,924 test images of CUB-200-2011 (pooled features of the
+pretrained EfficientNet-Lite0, 1,280-d), if LIFTEDSTRUCT_DATA names the folder with its tar (features are cached in build/).
+One iteration is timed as the difference between a long and a short run. --bisection also runs the search for K = 100 with
+scikit-learn's affinity propagation: same bracket, same interpolation, each step from zero messages, since it has no warm
+start; this takes minutes. Sparse: 60,502 points, K = 11,316.
 
-Memory is the peak resident size of a process of its own, less what it was before the call.
+Memory is the peak resident size of a separate process minus its size before the call.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from liftedstruct.clustering.preference_search import PreferenceSearch, Step
 from liftedstruct.clustering.similarities import all_pairs, guess_preference
 from liftedstruct.trunks import make_trunk
 from machine import processor, status_bytes
-from records import Beside
+from records import Baseline
 from table import Table, flags
 
 KS = (1, 10, 100, 1000)
@@ -52,10 +52,10 @@ def main() -> None:
     parser = flags(__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--million", action="store_true", help="also Recall@K of 1,000,000 x 64, about ten minutes")
-    parser.add_argument("--birds", action="store_true", help="affinity propagation of real points, from LIFTEDSTRUCT_DATA")
-    parser.add_argument("--bisection", action="store_true", help="also scikit-learn's bisection, some minutes")
+    parser.add_argument("--birds", action="store_true", help="affinity propagation on CUB-200-2011 from LIFTEDSTRUCT_DATA")
+    parser.add_argument("--bisection", action="store_true", help="also bisection with scikit-learn, takes minutes")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
-    parser.add_argument("--alone", nargs=3, help=argparse.SUPPRESS)  # what a process of its own runs
+    parser.add_argument("--alone", nargs=3, help=argparse.SUPPRESS)  # run in a separate process
     options = parser.parse_args()
     if options.alone:
         print(*alone(*options.alone))
@@ -76,7 +76,7 @@ def main() -> None:
 
 def recall(table: Table, rounds: int, million: bool) -> None:
     X, y = products(60_502, 512)
-    ls.recall_at_k(*products(100, 512))  # compiled, or read from the cache
+    ls.recall_at_k(*products(100, 512))  # compile, or load from the cache
     times: dict[str, list[float]] = {"ours": [], "faiss, k = 11": [], "faiss, k = 1001": []}
     for _ in range(rounds):
         begin = time.perf_counter()
@@ -90,25 +90,25 @@ def recall(table: Table, rounds: int, million: bool) -> None:
     for name, measured in times.items():
         seconds = statistics.median(measured)
         table.say(f"{name:>16} {seconds:7.1f} s {seconds / ours:6.2f} x   ({', '.join(f'{s:.1f}' for s in measured)})")
-    theirs = (Beside(name, statistics.median(measured)) for name, measured in times.items() if name != "ours")
-    table.row("K = 1, 10, 100, 1000", ours, "s", *theirs)
-    table.bar("times faster than faiss with k = 11", statistics.median(times["faiss, k = 11"]) / ours, least=1.4)
-    table.bar("times faster than faiss with k = 1001", statistics.median(times["faiss, k = 1001"]) / ours, least=2)
+    theirs = (Baseline(name, statistics.median(measured)) for name, measured in times.items() if name != "ours")
+    table.row("K = 1, 10, 100, 1,000", ours, "s", *theirs)
+    table.target("times faster than faiss, k = 11", statistics.median(times["faiss, k = 11"]) / ours, minimum=1.4)
+    table.target("times faster than faiss, k = 1001", statistics.median(times["faiss, k = 1001"]) / ours, minimum=2)
     for n, d, most in ((60_502, 512, 1), *(((1_000_000, 64, 2),) if million else ())):
         peak, seconds = in_a_process("recall", n, d)
         if n == 1_000_000:
             table.section(f"Recall@K of {n:,} x {d}")
-            table.row("K = 1, 10, 100, 1000", seconds, "s")
-        table.say(f"{n:9,} x {d:3} {peak / 1e6:6.0f} MB beyond the process's own, {seconds:.1f} s")
-        table.row("memory beyond the process's own", peak / 1e6, "MB")
-        table.bar(f"GB for Recall@K of {n:,} x {d}", peak / 1e9, most=most)
+            table.row("K = 1, 10, 100, 1,000", seconds, "s")
+        table.say(f"{n:9,} x {d:3} {peak / 1e6:6.0f} MB of additional memory, {seconds:.1f} s")
+        table.row("additional memory", peak / 1e6, "MB")
+        table.target(f"GB of memory, Recall@K of {n:,} x {d}", peak / 1e9, maximum=most)
 
 
 def affinity(table: Table, real: bool, bisection: bool) -> None:
     data = os.environ.get("LIFTEDSTRUCT_DATA")
     if real and not data:
-        table.skip("affinity propagation of the CUB-200-2011 test half", "LIFTEDSTRUCT_DATA is not set")
-    X, y, what = birds(Path(data)) if real and data else made_up()
+        table.skip("affinity propagation on CUB-200-2011", "LIFTEDSTRUCT_DATA is not set")
+    X, y, what = birds(Path(data)) if real and data else synthetic()
     n = len(X)
     table.section(f"affinity propagation, {n:,} points, {what}")
     similarities = all_pairs(torch.from_numpy(X - X.mean(axis=0)).double())
@@ -124,50 +124,48 @@ def affinity(table: Table, real: bool, bisection: bool) -> None:
             messages.iterate()
         ours = (time.perf_counter() - begin) / 20
         iterations.append((ours, theirs))
-        table.say(f"  an iteration: ours {1e3 * ours:.1f} ms, scikit-learn {1e3 * theirs:.0f} ms, {theirs / ours:.1f} x")
+        table.say(f"  one iteration: ours {1e3 * ours:.1f} ms, scikit-learn {1e3 * theirs:.0f} ms, {theirs / ours:.1f} x")
     ratio = statistics.median(theirs / ours for ours, theirs in iterations)
     ours, theirs = (1e3 * statistics.median(each) for each in zip(*iterations, strict=True))
-    table.row("an iteration", ours, "ms", Beside("scikit-learn", theirs, ratio))
-    table.bar("times faster than scikit-learn, an iteration", ratio, least=6)
+    table.row("one iteration", ours, "ms", Baseline("scikit-learn", theirs, ratio))
+    table.target("times faster than scikit-learn, one iteration", ratio, minimum=6)
     del messages
     begin = time.perf_counter()
     found = ls.affinity_propagation(X, n_clusters=100)
     ours = time.perf_counter() - begin
     dense = ls.nmi(y, found.labels)
     table.say(f"  {found}: {ours:.1f} s, NMI {100 * dense:.1f}")
-    table.bar("clusters for K = 100", found.n_clusters, least=99, most=101)
+    table.target("clusters for K = 100", found.n_clusters, minimum=99, maximum=101)
     begin = time.perf_counter()
     graph = ls.affinity_propagation(X, n_clusters=100, neighbors=297)
     quicker = time.perf_counter() - begin
     sparse = ls.nmi(y, graph.labels)
     table.say(f"  {graph}: {quicker:.1f} s, NMI {100 * sparse:.1f}")
-    table.bar("points of NMI between all pairs and the graph", 100 * abs(dense - sparse), most=1)
-    beside, note = [], f"{found.n_clusters} clusters in {len(found.history)} steps, NMI {100 * dense:.1f} %"
+    table.target("points of NMI between all pairs and the neighbor graph", 100 * abs(dense - sparse), maximum=1)
+    baselines, note = [], f"{found.n_clusters} clusters in {len(found.history)} steps, NMI {100 * dense:.1f} %"
     if bisection:
         begin = time.perf_counter()
         steps = bisect_with_peer(similarities, S, guess_preference(torch.from_numpy(X), 100), X)
         theirs = time.perf_counter() - begin
         trail = ", ".join(f"{-preference:.0f}: {clusters}" for preference, clusters in steps)
-        table.say(f"  the same bisection with scikit-learn inside: {theirs:.0f} s, {theirs / ours:.1f} x")
-        table.say(f"    its steps (-preference: clusters) {trail}")
-        table.bar("times faster than scikit-learn, bisection to K = 100", theirs / ours, least=20)
-        beside, note = [Beside("scikit-learn", theirs)], f"{note}; scikit-learn took {len(steps)} steps"
-    table.row("to 100 clusters, all pairs", ours, "s", *beside, note=note)
+        table.say(f"  the same bisection with scikit-learn: {theirs:.0f} s, {theirs / ours:.1f} x")
+        table.say(f"    steps (-preference: clusters) {trail}")
+        table.target("times faster than scikit-learn, bisection to K = 100", theirs / ours, minimum=20)
+        baselines, note = [Baseline("scikit-learn", theirs)], f"{note}; scikit-learn took {len(steps)} steps"
+    table.row("to 100 clusters, all pairs", ours, "s", *baselines, note=note)
     note = f"{graph.n_clusters} clusters in {len(graph.history)} steps, NMI {100 * sparse:.1f} %"
-    table.row("to 100 clusters, 297 neighbours of each", quicker, "s", note=note)
+    table.row("to 100 clusters, 297 neighbors", quicker, "s", note=note)
 
 
 def sparse(table: Table) -> None:
-    table.section("affinity propagation on the graph, 60,502 x 512, K = 11,316")
+    table.section("affinity propagation on the neighbor graph, 60,502 x 512, K = 11,316")
     peak, seconds, clusters, score = in_a_process("sparse", 60_502, 512)
-    table.say(
-        f"  {clusters:,.0f} clusters, {seconds:.0f} s, {peak / 1e9:.2f} GB beyond the process's own, NMI {100 * score:.1f}"
-    )
-    table.row("50 neighbours of each", seconds, "s", note=f"{clusters:,.0f} clusters, NMI {100 * score:.1f} %")
-    table.row("memory beyond the process's own", peak / 1e9, "GB")
-    table.bar("minutes", seconds / 60, most=10)
-    table.bar("GB", peak / 1e9, most=8)
-    table.bar("clusters over K = 11,316", clusters / 11_316, least=0.99, most=1.01)
+    table.say(f"  {clusters:,.0f} clusters, {seconds:.0f} s, {peak / 1e9:.2f} GB of additional memory, NMI {100 * score:.1f}")
+    table.row("50 neighbors", seconds, "s", note=f"{clusters:,.0f} clusters, NMI {100 * score:.1f} %")
+    table.row("additional memory", peak / 1e9, "GB")
+    table.target("minutes, affinity propagation on the neighbor graph", seconds / 60, maximum=10)
+    table.target("GB of memory, affinity propagation on the neighbor graph", peak / 1e9, maximum=8)
+    table.target("clusters over K = 11,316", clusters / 11_316, minimum=0.99, maximum=1.01)
 
 
 def agreement(table: Table) -> None:
@@ -178,7 +176,7 @@ def agreement(table: Table) -> None:
     for name, seconds in (("NMI", fastest(lambda: ls.nmi(y, clusters))), ("F1", fastest(lambda: ls.pairwise_f1(y, clusters)))):
         table.say(f"{name:>21} {1e3 * seconds:7.2f} ms")
         table.row(name, 1e3 * seconds, "ms")
-        table.bar(f"seconds, {name} of 60,502 points", seconds, most=0.5)
+        table.target(f"seconds, {name} of 60,502 points", seconds, maximum=0.5)
 
 
 def small(table: Table) -> None:
@@ -198,11 +196,11 @@ def small(table: Table) -> None:
         seconds = fastest(call)
         table.say(f"{name:>21} {1e3 * seconds:7.2f} ms")
         table.row(name, 1e3 * seconds, "ms")
-        table.bar(f"ms, {name} of 100 images", 1e3 * seconds, most=100)
+        table.target(f"ms, {name} of 100 images", 1e3 * seconds, maximum=100)
 
 
 def products(n: int, d: int) -> tuple[Rows, Labels]:
-    """Noisy classes of 5.3 images on average, whose Recall@1 is between that of a good and of a bad embedding."""
+    """Return noisy classes of 5.3 images on average, with a medium Recall@1."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, max(2, int(n / 5.3)), n)
     X = rng.standard_normal((y.max() + 1, d), dtype=np.float32)[y]
@@ -211,24 +209,24 @@ def products(n: int, d: int) -> tuple[Rows, Labels]:
 
 
 def birds(data: Path) -> tuple[Rows, Labels, str]:
-    """The features of the CUB test half, made once."""
+    """Return the features of the CUB-200-2011 test images, computed once."""
     if not FEATURES.exists():
         packed = ls.prepare(ls.read_images(data / "CUB_200_2011.tar"), FEATURES.parent / "cub")
         ls.embed(ls.Embedder(make_trunk("efficientnet_lite0"), dim=0, crop=224), packed, packed.test).save(FEATURES)
     with np.load(FEATURES) as arrays:
-        return arrays["embeddings"], arrays["labels"], "CUB-200-2011 test half, EfficientNet-Lite0 untrained"
+        return arrays["embeddings"], arrays["labels"], "CUB-200-2011 test classes, pretrained EfficientNet-Lite0"
 
 
-def made_up() -> tuple[Rows, Labels, str]:
-    """As many points in as many classes."""
+def synthetic() -> tuple[Rows, Labels, str]:
+    """Return as many synthetic points in as many classes."""
     rng = np.random.default_rng(0)
     y = np.arange(5924) % 100
     X = rng.standard_normal((100, 64), dtype=np.float32)[y] + rng.standard_normal((5924, 64), dtype=np.float32)
-    return X, y, "made up"
+    return X, y, "synthetic"
 
 
 def peer(S: NDArray[np.float64], preference: float, iterations: int) -> tuple[Labels, int, float]:
-    """Exemplars, iterations and seconds of scikit-learn."""
+    """Run scikit-learn and return exemplars, iterations and seconds."""
     from sklearn.cluster import affinity_propagation
 
     with warnings.catch_warnings():
@@ -241,14 +239,14 @@ def peer(S: NDArray[np.float64], preference: float, iterations: int) -> tuple[La
 
 
 def bisect_with_peer(similarities: Similarities, S: NDArray[np.float64], guess: float, X: Rows) -> list[tuple[float, int]]:
-    """Our search, with scikit-learn for its steps."""
+    """Run our preference search with scikit-learn for its steps."""
 
     class Theirs(PreferenceSearch):
         def step(self, preference: float, cold: bool = False, hurry: bool = False) -> Step:
             if self.steps and self.steps[-1].preference == preference:
-                return self.steps[-1]  # a cold start twice is the same twice
+                return self.steps[-1]  # the same preference from zero messages gives the same result
             exemplars, done, _ = peer(S, preference, 1000)
-            exemplars = exemplars if len(exemplars) else np.zeros(1, np.int64)  # it may not converge, and return none
+            exemplars = exemplars if len(exemplars) else np.zeros(1, np.int64)  # it returns none if it does not converge
             chosen = exemplars[S[:, exemplars].argmax(axis=1)]
             step = Step(preference, Clustering(exemplars, chosen, 0.0), done, True)
             self.steps.append(step)
@@ -273,7 +271,7 @@ def faiss_seconds(X: Rows, k: int) -> float:
 
 
 def fastest(call: Callable[[], object]) -> float:
-    """Seconds, best of ten after a first."""
+    """Return the best of ten durations after a warm-up call, in seconds."""
     call()
     times = []
     for _ in range(10):
@@ -290,11 +288,11 @@ def in_a_process(what: str, n: int, d: int) -> list[float]:
 
 
 def alone(what: str, n: str, d: str) -> list[float]:
-    """What one call adds to the resident size at its highest, its seconds, and for clusters their number and NMI."""
+    """Return the increase of the peak resident size, seconds, and for clustering the number of clusters and NMI."""
     X, y = products(int(n), int(d))
-    ls.recall_at_k(*products(100, 64))  # compiled
+    ls.recall_at_k(*products(100, 64))  # compile
     ls.affinity_propagation(products(100, 64)[0], n_clusters=10, neighbors=40)
-    Path("/proc/self/clear_refs").write_text("5")  # the highest so far is forgotten
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before, begin = status_bytes("VmRSS"), time.perf_counter()
     scores: list[float] = []
     if what == "recall":

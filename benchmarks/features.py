@@ -1,11 +1,11 @@
-"""A search for the settings of ``LiftedEmbedding`` on feature vectors, on classes held out of three datasets of scikit-learn.
+"""Search for the settings of `LiftedEmbedding` on feature vectors, with held-out classes of three scikit-learn datasets.
 
     python benchmarks/features.py
 
-Of digits (10 classes) two classes are held out at a time, of wine and iris (3 classes each) one. The score is the share of
-images of the held-out classes whose nearest image among **all** images is of their class, in percent: with a single class
-held out, its images alone would be right always. Features are standardized. One setting is changed at a time, from the
-defaults; every row is the mean over all folds and two seeds. Writes ``benchmarks/results/features.json``.
+Two classes of digits (10 classes) are held out at a time, one of wine and iris (3 classes each). The score is Recall@1 in
+percent of the held-out samples against **all** samples: with a single held-out class as gallery it would always be 100.
+Features are standardized. Each trial changes one setting; every row is the mean over all folds and two seeds. The script
+writes `benchmarks/results/features.json`.
 """
 
 import json
@@ -33,7 +33,7 @@ TRIALS: list[dict[str, Any]] = [
 
 
 def make(trial: dict[str, Any], seed: int) -> ls.LiftedEmbedding:
-    """The estimator of a trial."""
+    """Return the estimator of a trial."""
     settings = {"sampler": {"samples_per_class": trial["samples_per_class"]}} if "samples_per_class" in trial else None
     loss: Any = {"name": "lifted_struct", "margin": trial["margin"]} if "margin" in trial else "lifted_struct"
     plain = {name: value for name, value in trial.items() if name in ("lr", "steps")}
@@ -41,13 +41,13 @@ def make(trial: dict[str, Any], seed: int) -> ls.LiftedEmbedding:
 
 
 def score(X: np.ndarray, y: np.ndarray, held: np.ndarray) -> float:
-    """The share of held-out images whose nearest image is of their class."""
+    """Return the fraction of held-out samples whose nearest neighbor has their class."""
     _, nearest = ls.nearest_neighbors(X, 1)
     return float((y[nearest[:, 0]] == y)[held].mean())
 
 
 def main() -> None:
-    """Run all trials, print a table, and keep the scores."""
+    """Run all trials, print a table and write the scores."""
     rows = []
     for trial in [None, *TRIALS]:
         scores = {}
@@ -61,7 +61,7 @@ def main() -> None:
                     Z = X if trial is None else make(trial, seed).fit(X[~held], y[~held]).transform(X)
                     found.append(score(Z, y, held))
             scores[name] = round(100 * float(np.mean(found)), 2)
-        what = "features as they are" if trial is None else ", ".join(f"{k} {v:g}" for k, v in trial.items()) or "defaults"
+        what = "raw features" if trial is None else ", ".join(f"{k} {v:g}" for k, v in trial.items()) or "defaults"
         rows.append({"trial": what, **scores})
         print(f"{what:<24}" + "".join(f"{name} {value:6.2f}   " for name, value in scores.items()), flush=True)
     RESULTS.write_text(json.dumps({"machine": asdict(describe_machine()), "rows": rows}, indent=1) + "\n")

@@ -1,13 +1,12 @@
-"""How fast images are prepared and read, beside what pillow and the usual PyTorch data set take, all in one run.
+"""Speed of preparing and reading images, compared with pillow and a standard PyTorch dataset in the same run.
 
     python benchmarks/images.py [--images 1000] [--out FILE] [--json FILE]
 
-Makes its own photographs of 500 x 375 in a temporary folder. Prepare is held against pillow's bare decode-and-resize in as many
-processes as it has threads, their start not counted; nothing is written there, prepare writes its file to the disk. Batches
-of 128 random crops with mirror are read from the packed set, and by decoding the JPEGs on every read, in one thread each.
-Methods take turns, so that a slow moment of the machine hits them alike; the figures are medians. Only ratios mean anything
-on a shared machine. Memory is measured in a process of its own, and is what is anonymous: the pages of a map are the system's,
-which takes them back when it likes.
+The script generates 500 x 375 JPEGs in a temporary folder. `prepare`, which writes its file to disk, is compared with pillow's
+decode-and-resize in as many processes as it has threads; their start is not timed and they write nothing. Batches of 128 random
+crops with horizontal flip are read from the packed dataset and by decoding the JPEGs on every read, each in one thread. The
+methods alternate, so that a slow phase of the machine affects all of them; values are medians. On a shared machine only the
+ratios are meaningful. Memory is the anonymous memory of a separate process: pages of a memory map belong to the page cache.
 """
 
 import argparse
@@ -30,7 +29,7 @@ from torch import Tensor
 from liftedstruct.data import FolderSource, ImageSet, PackedImages, prepare
 from liftedstruct.data.decoding import FILTER
 from machine import processor, status_bytes
-from records import Beside
+from records import Baseline
 from table import Table, flags, seconds
 
 WORKERS, BATCH, SIZE, CROP, ROUNDS = 2, 128, 256, 227, 9
@@ -38,8 +37,8 @@ WORKERS, BATCH, SIZE, CROP, ROUNDS = 2, 128, 256, 227, 9
 
 def main() -> None:
     parser = flags(__doc__)
-    parser.add_argument("--images", type=int, default=1000, help="how many photographs to make")
-    parser.add_argument("--memory", type=Path, help=argparse.SUPPRESS)  # what the process of its own runs
+    parser.add_argument("--images", type=int, default=1000, help="number of JPEGs to generate")
+    parser.add_argument("--memory", type=Path, help=argparse.SUPPRESS)  # run in a separate process
     options = parser.parse_args()
     if options.memory:
         print(*peak_bytes(PackedImages(options.memory)))
@@ -60,12 +59,12 @@ def main() -> None:
 
 
 def measure_prepare(image_set: ImageSet, folder: Path, table: Table) -> None:
-    """Images per second of prepare and of pillow alone, taken in turns."""
+    """Measure images per second of prepare and of pillow alone, alternately."""
     paths = [str(image_set.root / path) for path in image_set.paths]
     ours: list[float] = []
     bare: list[float] = []
     with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(decode_bare, paths[: 8 * WORKERS]))  # the processes have started and imported
+        list(pool.map(decode_bare, paths[: 8 * WORKERS]))  # start the processes and import
         for _ in range(ROUNDS):
             bare.append(seconds(lambda: sum(pool.map(decode_bare, paths, chunksize=16))))
             ours.append(
@@ -75,18 +74,18 @@ def measure_prepare(image_set: ImageSet, folder: Path, table: Table) -> None:
     n, a, b = len(image_set), statistics.median(ours), statistics.median(bare)
     ratio = statistics.median(x / y for x, y in zip(ours, bare, strict=True))
     table.section(f"{n:,} JPEGs of 500 x 375 to {SIZE} x {SIZE}")
-    table.say(f"prepare, {WORKERS} threads, to the disk     {n / a:8.0f} images/s")
+    table.say(f"prepare, {WORKERS} threads, to disk         {n / a:8.0f} images/s")
     table.say(f"pillow alone, {WORKERS} processes          {n / b:8.0f} images/s")
-    table.say(f"prepare again, nothing changed     {1e3 * again:8.1f} ms")
+    table.say(f"prepare again, unchanged     {1e3 * again:8.1f} ms")
     table.row(
-        f"prepare, {WORKERS} threads, to the disk",
+        f"prepare, {WORKERS} threads, to disk",
         n / a,
         "images/s",
-        Beside(f"pillow alone, {WORKERS} processes", n / b, 1 / ratio),
+        Baseline(f"pillow alone, {WORKERS} processes", n / b, 1 / ratio),
     )
-    table.row("prepare again, nothing changed", 1e3 * again, "ms")
-    table.bar(f"images/s prepared on {WORKERS} cores", n / a, least=250)
-    table.bar("times pillow's bare decode-and-resize", ratio, most=1.2)
+    table.row("prepare again, unchanged", 1e3 * again, "ms")
+    table.target(f"images/s, prepare, {WORKERS} cores", n / a, minimum=250)
+    table.target("times pillow's decode-and-resize, prepare", ratio, maximum=1.2)
 
 
 def decode_bare(path: str) -> int:
@@ -95,7 +94,7 @@ def decode_bare(path: str) -> int:
 
 
 class UsualDataset(torch.utils.data.Dataset[Tensor]):
-    """What most training code does: open, convert, resize, crop, mirror, to a tensor; here already without the floats."""
+    """Standard dataset: open, convert, resize, crop, flip, to a uint8 tensor."""
 
     def __init__(self, paths: list[str]) -> None:
         self.paths, self.rng = paths, np.random.default_rng(0)
@@ -111,7 +110,7 @@ class UsualDataset(torch.utils.data.Dataset[Tensor]):
 
 
 def measure_batches(image_set: ImageSet, packed: PackedImages, table: Table) -> None:
-    """Milliseconds per batch of crops from the map and from the JPEGs, and the memory that many batches take."""
+    """Measure milliseconds per batch of crops from the memory map and from JPEGs, and the memory of many batches."""
     usual, rng = UsualDataset([str(image_set.root / path) for path in image_set.paths]), np.random.default_rng(0)
     out = np.empty((BATCH, CROP, CROP, 3), np.uint8)
 
@@ -122,8 +121,8 @@ def measure_batches(image_set: ImageSet, packed: PackedImages, table: Table) -> 
         return torch.stack([usual[int(i)] for i in indices()])
 
     methods: dict[str, Callable[[], object]] = {
-        "from the map, uint8": lambda: packed.random_crops(indices(), CROP, rng=rng),
-        "  into a given batch": lambda: packed.random_crops(indices(), CROP, rng=rng, out=out),
+        "from the memory map, uint8": lambda: packed.random_crops(indices(), CROP, rng=rng),
+        "  into a preallocated batch": lambda: packed.random_crops(indices(), CROP, rng=rng, out=out),
         "  center crops, uint8": lambda: packed.center_crops(indices(), CROP),
         "from the JPEGs": stack,
     }
@@ -132,24 +131,24 @@ def measure_batches(image_set: ImageSet, packed: PackedImages, table: Table) -> 
         for name, method in methods.items():
             method()
             times[name] += [seconds(method) for _ in range(1 if method is stack else 8)]
-    table.section(f"{BATCH} random crops of {CROP}, mirrored by chance, one thread")
+    table.section(f"{BATCH} random crops of {CROP} px with horizontal flip, one thread")
     decoding = 1e3 * statistics.median(times["from the JPEGs"])
     for name, each in times.items():
         if name != "from the JPEGs":
-            table.row(name.strip(), 1e3 * statistics.median(each), "ms", Beside("from the JPEGs", decoding))
+            table.row(name.strip(), 1e3 * statistics.median(each), "ms", Baseline("from the JPEGs", decoding))
         table.say(f"{name:<28} {1e3 * statistics.median(each):14.2f} ms {BATCH / statistics.median(each):10.0f} images/s")
-    faster = statistics.median(times["from the JPEGs"]) / statistics.median(times["from the map, uint8"])
+    faster = statistics.median(times["from the JPEGs"]) / statistics.median(times["from the memory map, uint8"])
     child = subprocess.run([sys.executable, __file__, "--memory", str(packed.folder)], capture_output=True, check=True)
     grown, batch = map(int, child.stdout.split())
-    table.say(f"memory beyond the process's own over 300 batches: {grown / 1e6:.0f} MB, one batch has {batch / 1e6:.0f} MB")
-    table.section("memory of reading 300 such batches")
-    table.row("anonymous, beyond the process's own", grown / 1e6, "MB", Beside("one batch", batch / 1e6))
-    table.bar("times faster than decoding on each read", faster, least=20)
-    table.bar("batches of memory while reading 300 of them", grown / batch, most=3)
+    table.say(f"additional memory over 300 batches: {grown / 1e6:.0f} MB, size of one batch: {batch / 1e6:.0f} MB")
+    table.section("memory while reading 300 such batches")
+    table.row("additional anonymous memory", grown / 1e6, "MB", Baseline("one batch", batch / 1e6))
+    table.target("times faster than decoding JPEGs on every read", faster, minimum=20)
+    table.target("batches of memory while reading 300 batches", grown / batch, maximum=3)
 
 
 def peak_bytes(packed: PackedImages) -> tuple[int, int]:
-    """What reading 300 batches adds to the anonymous memory at its highest, and the size of a batch."""
+    """Return the peak increase of anonymous memory while reading 300 batches, and the size of one batch."""
     rng = np.random.default_rng(0)
     before = peak = status_bytes("RssAnon")
     for _ in range(300):
@@ -159,15 +158,15 @@ def peak_bytes(packed: PackedImages) -> tuple[int, int]:
 
 
 def photographs(folder: Path, count: int) -> ImageSet:
-    """Smooth colours, hard edges and the grain of a sensor, as JPEGs of quality 90."""
+    """Generate JPEGs of quality 90 with smooth colors, hard edges and sensor noise."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     for i in range(count):
-        colours = Image.fromarray(rng.integers(0, 256, (9, 12, 3), dtype=np.uint8)).resize((500, 375), Image.Resampling.BICUBIC)
+        colors = Image.fromarray(rng.integers(0, 256, (9, 12, 3), dtype=np.uint8)).resize((500, 375), Image.Resampling.BICUBIC)
         for _ in range(12):
             x, y, w, h = rng.integers((0, 0, 20, 20), (480, 355, 160, 160))
-            colours.paste(tuple(int(v) for v in rng.integers(0, 256, 3)), (int(x), int(y), int(x + w), int(y + h)))
-        grain = np.asarray(colours) + rng.normal(0, 8, (375, 500, 1))
+            colors.paste(tuple(int(v) for v in rng.integers(0, 256, 3)), (int(x), int(y), int(x + w), int(y + h)))
+        grain = np.asarray(colors) + rng.normal(0, 8, (375, 500, 1))
         Image.fromarray(grain.clip(0, 255).astype(np.uint8)).save(folder / f"{i:05}.jpg", quality=90)
     paths = tuple(sorted(each.name for each in folder.iterdir()))
     labels = np.arange(count) % 10

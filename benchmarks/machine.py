@@ -1,4 +1,4 @@
-"""The machine that a benchmark runs on, by what matters to a reader elsewhere: no name of it, and no path."""
+"""Description of the machine that a benchmark runs on, without host names or paths."""
 
 import platform
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Machine:
-    """Processor, memory, system, and the versions of all that is measured."""
+    """Processor, memory, system and package versions."""
 
     processor: str
     cores: int
@@ -31,16 +31,16 @@ class Machine:
         return f"{hardware}, {self.system}, Python {self.python}, {versions}"
 
     def difference(self, other: "Machine") -> str:
-        """The first thing in which another machine differs, as words; empty if it is alike."""
+        """Describe the first difference from another machine; empty if there is none."""
         ours, theirs = ({**vars(each), **each.versions} for each in (self, other))
         for name in dict.fromkeys([*ours, *theirs]):
             if name != "versions" and ours.get(name) != theirs.get(name):
-                return f"its {name} is {theirs.get(name, 'not there')}, here {ours.get(name, 'not there')}"
+                return f"its {name} is {theirs.get(name, 'missing')}, here {ours.get(name, 'missing')}"
         return ""
 
 
 def describe_machine() -> Machine:
-    """This machine."""
+    """Describe this machine."""
     names = processors()
     versions = {}
     for package in PACKAGES:
@@ -57,19 +57,19 @@ def describe_machine() -> Machine:
 
 
 def processors() -> list[str]:
-    """The name of each core's processor."""
+    """Return the processor name of each core."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return [line.split(": ")[1] for line in lines if line.startswith("model name")] or [platform.processor() or "unknown"]
 
 
 def processor() -> str:
-    """The processor by its name, and how many cores of it there are."""
+    """Return the processor name and the number of cores."""
     names = processors()
     return f"{names[0]}, {len(names)} cores"
 
 
 def available_bytes() -> int:
-    """Memory that can be had without swapping."""
+    """Return the memory available without swapping."""
     return memory_bytes("MemAvailable")
 
 
@@ -78,7 +78,7 @@ def memory_bytes(field: str) -> int:
 
 
 def status_bytes(field: str) -> int:
-    """A size that Linux keeps of this process, such as VmRSS, VmHWM or RssAnon."""
+    """Return a memory field of this process from Linux, such as VmRSS, VmHWM or RssAnon."""
     return kilobytes(Path("/proc/self/status"), field)
 
 

@@ -1,11 +1,11 @@
-"""How fast products are rendered and how hard they are to tell apart.
+"""Rendering speed of the product images, and how hard they are to retrieve.
 
     python benchmarks/products.py [--classes 1000] [--out FILE] [--json FILE]
 
-Speed: images of 128 x 128 on two threads, beside what two threads of pillow make of 500 x 375 JPEG files in the same run
-(decoded and resized to 128 x 128); they take turns, and the figures are medians. Hardness: Recall@1 on the test half of 1,000
-classes, 128 x 128, Euclidean: features of EfficientNet-Lite0 as ImageNet left it (pooled, 1,280 numbers, no training here), and
-histograms of colour, which must not do.
+Speed: 128 x 128 images on two threads, compared with pillow decoding 500 x 375 JPEGs and resizing them to 128 x 128 on two
+threads; the methods alternate, values are medians. Difficulty: Recall@1 on the test classes of 1,000 classes, 128 x 128,
+Euclidean distance, of ImageNet-pretrained EfficientNet-Lite0 features (pooled, 1,280-d) and of color histograms, which should
+fail.
 """
 
 import io
@@ -28,16 +28,16 @@ from liftedstruct.data.products.scene import model
 from liftedstruct.retrieval import precision_at_1
 from liftedstruct.trunks import make_trunk
 from machine import processor
-from records import Beside
+from records import Baseline
 from table import Table, flags
 
 ROUNDS = 5
-CLASSES = 40  # a round
+CLASSES = 40  # per round
 
 
 def main() -> None:
     parser = flags(__doc__)
-    parser.add_argument("--classes", type=int, default=1000, help="of which half are told apart")
+    parser.add_argument("--classes", type=int, default=1000, help="number of classes; half of them are test classes")
     options = parser.parse_args()
     table = Table()
     say = table.say
@@ -47,8 +47,10 @@ def main() -> None:
     for name, values in rates.items():
         say(f"{statistics.median(values):8.0f} ({min(values):.0f} to {max(values):.0f})  {name}")
     rendered, decoded = (statistics.median(rates[name]) for name in ("rendered, two threads", "JPEG decoded, two threads"))
-    say(f"{rendered / decoded:8.2f}  times pillow's decoding")
-    table.row("rendered at 128 px, two threads", rendered, "images/s", Beside("JPEGs decoded by pillow, two threads", decoded))
+    say(f"{rendered / decoded:8.2f}  times the speed of pillow decoding")
+    table.row(
+        "rendered at 128 px, two threads", rendered, "images/s", Baseline("JPEGs decoded by pillow, two threads", decoded)
+    )
     table.row("rendered at 128 px, one thread", statistics.median(rates["rendered, one thread"]), "images/s")
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
@@ -58,30 +60,30 @@ def main() -> None:
     begin = time.perf_counter()
     everything = product_images(22_634)
     listing = time.perf_counter() - begin
-    say(f"\n{len(everything):,} images of 22,634 classes listed in {listing:.2f} s")
-    table.row(f"{len(everything):,} images of 22,634 classes listed", listing, "s")
-    table.bar("images/s rendered at 128 px on two threads", rendered, least=150)
+    say(f"\n{len(everything):,} images of 22,634 classes, listed in {listing:.2f} s")
+    table.row(f"{len(everything):,} images of 22,634 classes, listing", listing, "s")
+    table.target("images/s rendered at 128 px, two threads", rendered, minimum=150)
     images = product_images(options.classes)
-    pictures = torch.from_numpy(pixels(images))
+    test_images = torch.from_numpy(pixels(images))
     labels = torch.from_numpy(images.labels[images.test])
     table.section(f"Recall@1 in %, {len(images.test_classes)} test classes, {len(labels):,} images, 128 px, Euclidean, seed 0")
     recalls = {
         name: 100 * precision_at_1(points, labels)
         for name, points in (
-            *zip(("mean colour", "histograms of 16 bins a channel, square roots"), colours(pictures), strict=True),
-            ("EfficientNet-Lite0, ImageNet, untrained on products", trunk_features(pictures)),
+            *zip(("mean color", "color histogram, 16 bins per channel"), color_features(test_images), strict=True),
+            ("EfficientNet-Lite0, ImageNet-pretrained", trunk_features(test_images)),
         )
     }
     for name, value in recalls.items():
         say(f"{value:8.1f}  {name}")
     *simple, (name, value) = recalls.items()
-    table.row(name, value, "%", *(Beside(*each) for each in simple))
-    table.bar("% Recall@1 of the untrained trunk", value, least=30, most=70)
+    table.row(name, value, "%", *(Baseline(*each) for each in simple))
+    table.target("% Recall@1, pretrained trunk", value, minimum=30, maximum=70)
     table.finish(options)
 
 
 def measure() -> dict[str, list[float]]:
-    """Images per second of each method, one figure a round."""
+    """Measure images per second of each method, once per round."""
     files = [jpeg(k) for k in range(16)]
     jobs = [[(r * CLASSES + c, k) for c in range(CLASSES) for k in range(5)] for r in range(ROUNDS)]
 
@@ -98,10 +100,10 @@ def measure() -> dict[str, list[float]]:
     }
     rates: dict[str, list[float]] = {name: [] for name in methods}
     for product in range(12):
-        render(product, 0)  # compiles
+        render(product, 0)  # compile
     for batch in jobs:
         for name, (method, threads) in methods.items():
-            model.cache_clear()  # every product is built anew
+            model.cache_clear()  # rebuild every product
             with ThreadPoolExecutor(threads) as pool:
                 begin = time.perf_counter()
                 list(pool.map(method, batch))
@@ -116,25 +118,25 @@ def jpeg(product: int) -> bytes:
 
 
 def pixels(images: ImageSet) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """The test images, (n, 128, 128, 3)."""
+    """Return the test images, (n, 128, 128, 3)."""
     with ThreadPoolExecutor(2) as pool:
         return np.stack(list(pool.map(lambda i: np.asarray(images.source.open(images.paths[i])), images.test)))
 
 
-def colours(pictures: Tensor) -> tuple[Tensor, Tensor]:
-    n = len(pictures)
+def color_features(images: Tensor) -> tuple[Tensor, Tensor]:
+    n = len(images)
     bins = torch.zeros(n, 48)
     for c in range(3):
-        cells = (pictures[..., c].reshape(n, -1) // 16).long() + 16 * c
+        cells = (images[..., c].reshape(n, -1) // 16).long() + 16 * c
         bins.scatter_add_(1, cells, torch.ones(cells.shape))
-    return torch.stack([image.float().mean(dim=(0, 1)) for image in pictures]), bins.sqrt()
+    return torch.stack([image.float().mean(dim=(0, 1)) for image in images]), bins.sqrt()
 
 
 @torch.inference_mode()
-def trunk_features(pictures: Tensor) -> Tensor:
-    """Pooled features of EfficientNet-Lite0 as ImageNet left it, (n, 1280)."""
+def trunk_features(images: Tensor) -> Tensor:
+    """Return pooled features of the pretrained EfficientNet-Lite0, (n, 1280)."""
     trunk = make_trunk("efficientnet_lite0")
-    return torch.cat([trunk(trunk.scale(batch)) for batch in pictures.split(64)])
+    return torch.cat([trunk(trunk.scale(batch)) for batch in images.split(64)])
 
 
 if __name__ == "__main__":

@@ -1,22 +1,21 @@
-"""The search for the default recipe: CUB-200-2011, validation classes held out of the training classes.
+"""Search for the default recipe on CUB-200-2011, with validation classes held out of the training classes.
 
-Every trial trains on half of the 100 training classes and is measured on the other half, by the last embedder, not by the best
-of several; the test classes are never read. A trial is a line of the results file: round, trunk, budget, settings, seed, scores
-before and after, and minutes. Trials that have their line are not run again, so it goes on where it was stopped.
+Every trial trains on half of the 100 training classes and is evaluated on the other half with its last weights; the test
+classes are never used. Each trial is a line of the results file: round, trunk, budget, settings, seed, scores before and
+after, minutes. Finished trials are skipped, so an interrupted search resumes with the same command.
 
     LIFTEDSTRUCT_DATA=/path/to/data python benchmarks/recipe.py --out recipe --results benchmarks/results/recipe.jsonl
 
-Two searches side by side, with one thread each, are a third quicker on two cores: ``--share 1/2`` and ``--share 2/2``. Without
-it the table and the figure are made. ``--only "larger crops"`` runs the trials of one round.
+Two searches in parallel with one thread each take a third less time on two cores: `--share 1/2` and `--share 2/2`. Without
+`--share` the script prints the table of all trials and draws the figures. `--only "larger crops"` runs one round.
 
-``--remeasure RUN`` measures the last weights of a trial, whose folder was kept, on the same validation classes by images and
-crops of another size (``--size``, ``--crop``) or mixed with the trunk's pretrained weights (``--pretrained-mix``), and keeps a
-line.
+`--remeasure RUN` evaluates the last weights of a trial on the same validation classes with another image or crop size
+(`--size`, `--crop`), or interpolated with the trunk's pretrained weights (`--pretrained-mix`), and appends a line to
+`recipe-looks.jsonl`.
 
-What the recipe gives on the test classes is measured by ``liftedstruct reproduce cub --preset default``. ``--finals FOLDER``
-reads the folder that it made, runs nothing, and keeps the scores beside the results, with the number of times each was read.
+For scores on the test classes, run `liftedstruct reproduce cub --preset default`, then `benchmarks/scores.py`.
 
-The results that are kept have the names that settings had when the trials were run; :func:`read_trials` translates them.
+The results file keeps the setting names in use when the trials ran; `read_trials` translates them.
 """
 
 import argparse
@@ -34,9 +33,9 @@ from liftedstruct.cli.flags import config_values
 from liftedstruct.training import RunFolder, TrainConfig, merge_settings, split_rows, starting_trunk
 
 HELD_OUT = 0.5  # of the training classes
-FINALS, REMEASURED = "recipe-finals.jsonl", "recipe-looks.jsonl"  # beside the results of the search
+REMEASURED = "recipe-looks.jsonl"  # next to the results file
 
-# What a trial has where its settings say nothing: a plain start, from before the search.
+# Settings of a trial unless it overrides them: the starting point of the search.
 START: dict[str, Any] = {
     "pool": "avg",
     "train_dim": 0,
@@ -49,7 +48,7 @@ START: dict[str, Any] = {
     "freeze": 0,
     "pretrained_mix": 0.0,
 }
-# Names of settings when the trials were run, and now. What is not here has the same name, or is no longer a setting.
+# Setting names when the trials ran -> now. Other settings kept their name or were removed.
 RENAMED = {
     "average": "ema_decay",
     "batches": "sampler",
@@ -73,7 +72,7 @@ ROWS = {"contrastive": {"loss.pairs": "rows", "sampler": "pairs"}, "triplet": {"
 
 
 class Budget(NamedTuple):
-    """What a trial may cost, and the size of its images."""
+    """Image size and training length of a trial."""
 
     size: int  # of the prepared images
     crop: int
@@ -81,12 +80,12 @@ class Budget(NamedTuple):
 
 
 FULL = Budget(size=256, crop=224, steps=160)
-LARGE = Budget(size=329, crop=288, steps=160)  # the same cut of an image again
-SMALL = Budget(size=146, crop=128, steps=120)  # the same cut of an image as 224 of 256
+LARGE = Budget(size=329, crop=288, steps=160)  # the same field of view
+SMALL = Budget(size=146, crop=128, steps=120)  # the same field of view as 224 out of 256
 
 
 class Round(NamedTuple):
-    """Trials that differ from a base, with one budget."""
+    """Trials with one budget, as variations of a base."""
 
     about: str
     trunk: str
@@ -94,7 +93,7 @@ class Round(NamedTuple):
     base: dict[str, Any]
     variations: list[dict[str, Any]]
     seeds: tuple[int, ...] = (0,)
-    validate_every: int = 10**6  # steps; what is measured on the way is kept, and changes nothing
+    validate_every: int = 10**6  # steps; recorded only, does not affect training
 
 
 RAW: dict[str, Any] = {"dim": 512, "freeze": 3, "head.scale": 1.5}
@@ -128,7 +127,7 @@ ROUNDS = [
             {"pool": "avg"},
             {"loss.temperature": 0.2},
             {"loss.temperature": 0.05},
-            {"head": "whitened"},  # removed since
+            {"head": "whitened"},  # removed
         ],
     ),
     Round(
@@ -186,7 +185,7 @@ ROUNDS = [
             {"dropout": 0.3},
             {"loss.temperature": 0.03},
             {"batch_size": 128, "steps": 60},  # as many images
-            {"head_lr": 0.2, "head_bias_lr": 0.2},  # removed since
+            {"head_lr": 0.2, "head_bias_lr": 0.2},  # removed
         ],
     ),
     Round(
@@ -286,21 +285,16 @@ ROUNDS = [
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the prepared images and the run of a trial")
-    parser.add_argument("--results", type=Path, required=True, help="file with a line for each trial")
-    parser.add_argument("--figure", type=Path, help="SVG, PNG or PDF file to draw what mattered into")
-    parser.add_argument("--curves", type=Path, help="the same for Recall@1 over the steps of the trials that were watched")
-    parser.add_argument("--share", default="1/1", help="k/n: of n searches side by side the k-th, with trials of its own")
+    parser.add_argument("--results", type=Path, required=True, help="file with one line per trial")
+    parser.add_argument("--figure", type=Path, help="SVG, PNG or PDF file for the plot of all trials")
+    parser.add_argument("--curves", type=Path, help="file for the plot of Recall@1 over the steps")
+    parser.add_argument("--share", default="1/1", help="k/n: run the k-th of n disjoint parts of the trials")
     parser.add_argument("--only", choices=[one.about for one in ROUNDS], help="run the trials of this round only")
-    parser.add_argument("--remeasure", type=Path, help="the run of a trial, whose weights are to be measured otherwise")
-    parser.add_argument("--size", type=int, default=FULL.size, help="of --remeasure: side of the images")
-    parser.add_argument("--crop", type=int, default=FULL.crop, help="of --remeasure: side of the crops")
-    parser.add_argument("--pretrained-mix", type=float, default=0.0, help="of --remeasure: share of the pretrained trunk")
-    parser.add_argument("--finals", type=Path, nargs="+", help="folders of reproduce, whose scores are to be kept")
+    parser.add_argument("--remeasure", type=Path, help="run folder of a trial whose weights to evaluate again")
+    parser.add_argument("--size", type=int, default=FULL.size, help="with --remeasure: image size")
+    parser.add_argument("--crop", type=int, default=FULL.crop, help="with --remeasure: crop size")
+    parser.add_argument("--pretrained-mix", type=float, default=0.0, help="with --remeasure: weight of the pretrained trunk")
     flags = parser.parse_args()
-    if flags.finals:
-        lines = [json.dumps(line) + "\n" for folder in flags.finals for line in finals(folder)]
-        flags.results.with_name(FINALS).write_text("".join(lines))
-        return
     if flags.remeasure:
         packed = ls.PackedImages(prepared(Path(os.environ["LIFTEDSTRUCT_DATA"]), flags.out, flags.size))
         line = remeasure(flags.remeasure, packed, flags.crop, flags.pretrained_mix)
@@ -320,9 +314,7 @@ def main() -> None:
                 stream.write(json.dumps(done[-1]) + "\n")
             print(json.dumps(done[-1]), flush=True)
     if shares == 1:
-        text = table(done)
-        print(text)
-        flags.results.with_suffix(".txt").write_text(text + "\n")
+        print(table(done))
         if flags.figure:
             draw(done, flags.figure)
         if flags.curves:
@@ -330,32 +322,32 @@ def main() -> None:
 
 
 def read_trials(results: Path) -> list[dict[str, Any]]:
-    """The trials that are done, with the names that settings have now."""
+    """Read the finished trials, with current setting names."""
     trials = [json.loads(line) for line in results.read_text().splitlines()]
     return [{**trial, "settings": renamed(trial["settings"])} for trial in trials]
 
 
 def renamed(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings by their names now; those that have them already are left as they are."""
+    """Translate old setting names; current names are unchanged."""
     now = {RENAMED.get(name, name): value for name, value in settings.items()}
     now = {name: VALUES.get((name, value), value) for name, value in now.items()}
     if rows := ROWS.get(now.get("loss", "")):
-        now = {**rows, **{name: value for name, value in now.items() if name != "loss.temperature"}}  # which was 1
+        now = {**rows, **{name: value for name, value in now.items() if name != "loss.temperature"}}  # it was 1
     return now
 
 
 def is_removed(settings: dict[str, Any]) -> bool:
-    """Whether a trial has settings that there are no longer, so that only its result is left."""
+    """Return whether a trial uses removed settings and cannot be run again."""
     return settings.get("head") == "whitened" or "head_lr" in settings
 
 
 def configure(settings: dict[str, Any], **common: Any) -> TrainConfig:
-    """All settings of a trial."""
+    """Return all settings of a trial."""
     return merge_settings(START, common, config_values(settings))
 
 
 def measure(one: Round, settings: dict[str, Any], seed: int, out: Path, share: int, shares: int) -> dict[str, Any]:
-    """Train with these settings; Recall@1 on the classes that were held out, before and after."""
+    """Train with these settings and return Recall@1 on the held-out classes, before and after."""
     data, trunk, budget = Path(os.environ["LIFTEDSTRUCT_DATA"]), one.trunk, one.budget
     run = out / f"trial-{share}"
     shutil.rmtree(run, ignore_errors=True)
@@ -376,14 +368,14 @@ def measure(one: Round, settings: dict[str, Any], seed: int, out: Path, share: i
 
 @functools.cache
 def prepared(data: Path, out: Path, size: int) -> Path:
-    """The folder of the images of this size."""
+    """Return the folder of the images prepared at this size."""
     return ls.prepare(ls.read_images(data / "CUB_200_2011.tar"), out / f"cub-{size}", size=size).folder
 
 
 def remeasure(run: Path, packed: ls.PackedImages, crop: int, pretrained_mix: float) -> dict[str, Any]:
-    """Recall@1 of a trial's last weights on its validation classes, by images and crops of another size than it was tried with.
+    """Return Recall@1 of a trial's last weights on its validation classes with another image and crop size.
 
-    Of the pretrained weights only the trunk is mixed in; the setting ``pretrained_mix`` mixes the head too.
+    `pretrained_mix` interpolates only the trunk here; the setting of the same name interpolates the head too.
     """
     folder, embedder = RunFolder(run), ls.Embedder.load(run)
     config, state = folder.config(), folder.load_state()
@@ -400,43 +392,13 @@ def remeasure(run: Path, packed: ls.PackedImages, crop: int, pretrained_mix: flo
     return {"trial": trial, "size": packed.size, "crop": crop, "pretrained_mix": pretrained_mix, "recall_at_1": recall}
 
 
-def finals(folder: Path) -> list[dict[str, Any]]:
-    """What the runs of an experiment and the untrained trunk gave on the test classes, each beside the best of them."""
-    from liftedstruct.evaluation import TEST_EVALUATIONS_FILE
-    from liftedstruct.report import read_runs
-
-    paths = [path.parent for path in sorted(folder.glob("*/scores.json"))]
-    runs = read_runs([folder / "pool5.npz", *paths], progress=False)
-    best = max(runs, key=lambda run: run.scores.recall[1].value)
-    read = (Path(best.data) / TEST_EVALUATIONS_FILE).read_text().splitlines()
-    lines = []
-    for run in runs:
-        config, against = run.config, ls.compare(best.scores, run.scores).differences["Recall@1"]
-        told = {name: run.protocol.get(name) for name in ("trunk", "crop", "size", "resize_mode", "weights")}
-        if config is not None:
-            told |= {"steps": config.steps, "batch_size": config.batch_size, "threads": config.threads, "seed": config.seed}
-            told["settings"] = {"lr": config.lr, **config.loss.options, "pretrained_mix": config.pretrained_mix}
-            told["minutes"] = round(run.minutes, 1)
-        lines.append(
-            {
-                "loss": "untrained" if config is None else config.loss.name,
-                "numbers": run.size,
-                **told,
-                "measures": {name: [e.value, e.low, e.high] for name, e in run.scores.measures.items()},
-                "below the best": [against.value, against.low, against.high, against.p],
-                "readings": sum(json.loads(line)["file"] == str(run.file.absolute()) for line in read),
-            }
-        )
-    return lines
-
-
 def scores_of(one: Round, done: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The trials of a round that are done, one for each seed, by what they change; the base first."""
+    """Return the finished trials of a round, one per seed, by what they change; the base first."""
     found: dict[str, list[dict[str, Any]]] = {}
     for variation in ({}, *(each for each in one.variations if each)):
         settings = one.base | variation
         changed = {name: value for name, value in settings.items() if one.base.get(name) != value}
-        words = describe(changed) or "the base"
+        words = describe(changed) or "base"
         trials = [t for t in done if (t["trunk"], t["settings"]) == (one.trunk, settings) and t["seed"] in one.seeds]
         trials = [t for t in trials if t["budget"] == one.budget._asdict()]
         if trials:
@@ -445,31 +407,31 @@ def scores_of(one: Round, done: list[dict[str, Any]]) -> dict[str, list[dict[str
 
 
 def describe(settings: dict[str, Any]) -> str:
-    """Settings in a line; options are named without what they are options of, but for the head's scale."""
+    """Return settings as one line, options without their prefix except for the head's scale."""
     return ", ".join(f"{re.sub('^(augmentation|loss|sampler)[.]', '', name)} {value}" for name, value in settings.items())
 
 
 def table(done: list[dict[str, Any]]) -> str:
-    """All rounds: what was changed, Recall@1 before and after the training, and how far from the base of the round."""
-    lines = []
+    """Return all rounds as Markdown tables: changed settings, Recall@1 before and after training, difference from the base."""
+    lines = [
+        "Recall@1 in percent on 50 held-out training classes, before and after training on the other 50; minutes with another",
+        "search or training running in parallel. Unless noted: 64 images per batch (63 for triplets), two per class, learning",
+        "rate 0.0002, margin 1.",
+    ]
     for one in ROUNDS:
         found = scores_of(one, done)
         budget = f"{one.budget.steps} steps, crops of {one.budget.crop} out of {one.budget.size} px"
-        base = describe(one.base) + ("" if "the base" in found else " (not trained)")
-        lines += [f"{one.about}: {one.trunk}, {budget}", f"base: {base}"]
+        base = describe(one.base) + ("" if "base" in found else " (not trained)")
+        lines += ["", f"**{one.about}**: {one.trunk}, {budget}. Base: {base}."]
+        lines += ["", "| | before | after | difference | minutes |", "|---|---:|---:|---:|---:|"]
         for words, trials in found.items():
             before, after = (sum(t[when] for t in trials) / len(trials) for when in ("before", "after"))
-            level = [t["after"] for t in found.get("the base", [])]
-            gain = f"{100 * (after - sum(level) / len(level)):+6.1f}" if level else ""
-            each = " ".join(f"{100 * t['after']:.1f}" for t in trials) if len(trials) > 1 else ""
+            level = [t["after"] for t in found.get("base", [])]
+            gain = f"{100 * (after - sum(level) / len(level)):+.1f}" if level and words != "base" else ""
+            seeds = ", ".join(f"{100 * t['after']:.1f}" for t in trials)
+            each = f" ({seeds})" if len(trials) > 1 else ""
             minutes = sum(t["minutes"] for t in trials)
-            lines.append(f"  {words:<46} {100 * before:5.1f} {100 * after:5.1f} {gain:>6} {minutes:5.1f} min  {each}".rstrip())
-        lines.append("")
-    lines += [
-        "Recall@1 in percent on 50 classes held out of the training half, before and after the training on the other 50; then",
-        "the difference from the base, and the minutes, with another search or a training beside it. Where it is not named,",
-        "a batch has 64 images (of triplets 63), two of each class, the rate is 0.0002 and the margin 1.",
-    ]
+            lines.append(f"| {words} | {100 * before:.1f} | {100 * after:.1f}{each} | {gain} | {minutes:.1f} |")
     return "\n".join(lines)
 
 
@@ -478,7 +440,7 @@ def loss_of(trial: dict[str, Any]) -> str:
 
 
 def draw(done: list[dict[str, Any]], path: Path) -> None:
-    """Each round a panel, each variation a line of it: Recall@1 of every seed, and the base as a level."""
+    """Plot Recall@1 of every trial, one panel per round; a vertical line marks the base."""
     from liftedstruct.figures.style import COLORS, FAINT, new_figure, save_figure, styled
 
     rounds = [(one, scores_of(one, done)) for one in ROUNDS]
@@ -488,18 +450,18 @@ def draw(done: list[dict[str, Any]], path: Path) -> None:
         figure, panels = new_figure(8.4, 0.24 * sum(heights), rows=len(rounds), gridspec_kw={"height_ratios": heights})
         for (one, found), axes in zip(rounds, panels, strict=True):
             most = 74.0 if one.budget.crop < FULL.crop else 88.0
-            least = most - 18  # percent; one scale for all panels
+            least = most - 18  # percent; the same scale in all panels
             for place, trials in enumerate(found.values()):
                 for t in trials:
                     value, color = 100 * t["after"], COLORS[loss_of(t)]
                     at, marker = (
                         max(value, least),
                         "o" if value > least else "<",
-                    )  # what lies outside has its number at the edge
+                    )  # values off the scale are printed at the edge
                     axes.plot([at], [place], marker, color=color, markersize=5, clip_on=False)
                     axes.text(at + 0.15, place, f"{value:.1f}", va="center", fontsize=7)
-            if "the base" in found:
-                level = [100 * t["after"] for t in found["the base"]]
+            if "base" in found:
+                level = [100 * t["after"] for t in found["base"]]
                 axes.axvline(sum(level) / len(level), color=FAINT, linewidth=1)
             axes.set_yticks(range(len(found)), list(found), fontsize=7.5)
             axes.set_ylim(len(found) - 0.5, -0.5)
@@ -510,7 +472,7 @@ def draw(done: list[dict[str, Any]], path: Path) -> None:
 
 
 def draw_curves(done: list[dict[str, Any]], path: Path) -> None:
-    """Recall@1 over the steps, a panel for each round that was measured on the way."""
+    """Plot Recall@1 over the steps, one panel per round with intermediate evaluations."""
     from liftedstruct.figures.style import COLORS, new_figure, save_figure, styled
 
     rounds = [(one, [t for (t, *_) in scores_of(one, done).values() if "curve" in t]) for one in ROUNDS]

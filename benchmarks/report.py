@@ -1,16 +1,15 @@
-"""How large a report is, how long it takes to make, and how fluid its map is in a browser.
+"""Size of the HTML report, time to write it, and frame rate of its map in a browser.
 
     python benchmarks/report.py [--images N] [--runs N] [--max-mb MB] [--data FOLDER] [--keep FILE]
 
-The size is that of the test half of Stanford Online Products: 60,502 images of about 11,400 classes. The pictures are rendered
-products, prepared at 64 pixels (in FOLDER, where they are found again); the embeddings have 512 dimensions, classes around
-their centres, so near each other that a part of the nearest neighbours is wrong. They are evaluated, and the report is
-made by ``write_report``, all of it: Recall@K, affinity propagation to as many clusters as classes, neighbours, t-SNE,
-galleries, figures and map. The time of t-SNE is taken apart.
+Default size: the test classes of Stanford Online Products, 60,502 images of about 11,400 classes. The images are rendered
+products prepared at 64 px (cached in FOLDER); the 512-d embeddings are Gaussian classes close enough for some wrong nearest
+neighbors. They are evaluated and written with `write_report`: Recall@K, affinity propagation to as many clusters as classes,
+neighbors, t-SNE, galleries, figures and map. t-SNE is timed separately.
 
-Frames: the page is opened in headless chromium without a GPU, at 1280 x 800, and the map is dragged along a spiral for five
-seconds, by pointer events, one for each frame; the intervals are those between calls of requestAnimationFrame. Once with the
-whole map in view, once with thumbnails of 48 pixels. Memory is the highest resident size of the process that makes the report.
+Frames: headless Chromium without a GPU opens the report at 1280 x 800 and drags the map along a spiral for five seconds, one
+pointer event per frame; intervals are between calls of requestAnimationFrame, once zoomed out to the whole map and once
+zoomed in to thumbnails of 48 px. Memory is the peak resident size of the process that writes the report.
 """
 
 import statistics
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 ATLAS = "document.querySelector('.lifted-map').atlas"
 SIZE, DIM, NOISE = 64, 512, 1.35
-# Five seconds along a spiral, one pointer event for each frame; the intervals between frames in milliseconds.
+# Drag along a spiral for five seconds, one pointer event per frame; returns the frame intervals in milliseconds.
 PAN = """async () => {
     const canvas = document.querySelector('.lifted-map .plane');
     const box = canvas.getBoundingClientRect();
@@ -68,8 +67,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=60_502)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--max-mb", type=float, default=80)
-    parser.add_argument("--data", type=Path, help="folder of the prepared products, made if absent")
-    parser.add_argument("--keep", type=Path, help="write the page here, to look at")
+    parser.add_argument("--data", type=Path, help="folder of the prepared products, created if absent")
+    parser.add_argument("--keep", type=Path, help="keep the report in this file")
     options = parser.parse_args()
     table = Table()
     table.say(processor())
@@ -81,15 +80,15 @@ def main() -> None:
         runs = [write_run(packed, options.images, Path(folder) / f"run{number}.npz", number) for number in range(options.runs)]
         page = options.keep or Path(folder) / "report.html"
         make(table, runs, page, options.max_mb)
-        look(table, page)
+        measure_map(table, page)
     table.finish(options)
 
 
 def write_run(packed: PackedImages, n: int, file: Path, seed: int) -> Path:
-    """A file of embeddings of the first n images."""
+    """Save embeddings of the first n images."""
     rng, labels = np.random.default_rng(seed), packed.labels[:n]
-    centres = rng.standard_normal((int(labels.max()) + 1, DIM), dtype=np.float32)
-    X = centres[labels] + NOISE * rng.standard_normal((n, DIM), dtype=np.float32) * rng.uniform(0.5, 1.5, (n, 1)).astype(
+    centers = rng.standard_normal((int(labels.max()) + 1, DIM), dtype=np.float32)
+    X = centers[labels] + NOISE * rng.standard_normal((n, DIM), dtype=np.float32) * rng.uniform(0.5, 1.5, (n, 1)).astype(
         np.float32
     )
     protocol = {"trunk": "none", "data": packed.name, "checksum": packed.checksum}
@@ -104,7 +103,7 @@ def write_run(packed: PackedImages, n: int, file: Path, seed: int) -> Path:
 
 
 def make(table: Table, runs: list[Path], path: Path, max_mb: float) -> None:
-    """Write the page; how long it took and how large it is."""
+    """Evaluate, write the report, and record time, size and memory."""
     before, mapping = status_bytes("VmRSS"), 0.0
     real = projection.tsne
 
@@ -123,25 +122,25 @@ def make(table: Table, runs: list[Path], path: Path, max_mb: float) -> None:
         write_report(runs, path, max_mb=max_mb)
 
     taken, size, peak = seconds(evaluate_and_report), path.stat().st_size, status_bytes("VmHWM")
-    table.say(f"{taken - mapping:8.1f} s to make the report, beyond t-SNE, which took {mapping:.1f} s")
+    table.say(f"{taken - mapping:8.1f} s to evaluate and write the report without t-SNE, {mapping:.1f} s for t-SNE")
     table.say(f"{size / 1e6:8.1f} MB")
-    table.say(f"{peak / 1e9:8.2f} GB of memory at most, {before / 1e9:.2f} before it was begun")
-    table.row("to make the report, beyond t-SNE", taken - mapping, "s")
+    table.say(f"{peak / 1e9:8.2f} GB peak memory, {before / 1e9:.2f} before")
+    table.row("evaluate and write the report, without t-SNE", taken - mapping, "s")
     table.row("t-SNE", mapping, "s")
-    table.row("size of the page", size / 1e6, "MB")
-    table.row("memory at most", peak / 1e6, "MB", note=f"{before / 1e6:,.0f} MB before it was begun")
-    table.bar("minutes to make, beyond t-SNE", (taken - mapping) / 60, most=5)
-    table.bar("MB", size / 1e6, most=max_mb)
-    table.bar("GB of memory", peak / 1e9, most=4)
+    table.row("file size", size / 1e6, "MB")
+    table.row("peak memory", peak / 1e6, "MB", note=f"{before / 1e6:,.0f} MB before")
+    table.target("minutes without t-SNE", (taken - mapping) / 60, maximum=5)
+    table.target("MB, file size", size / 1e6, maximum=max_mb)
+    table.target("GB, peak memory", peak / 1e9, maximum=4)
 
 
-def look(table: Table, path: Path) -> None:
-    """Open the page and drag the map about."""
+def measure_map(table: Table, path: Path) -> None:
+    """Open the report and measure frame intervals while dragging the map."""
     sys.path.append(str(Path(__file__).parent.parent / "tests"))
     from browser import find_browser, launched, open_file, watched
 
     if find_browser() is None:
-        table.skip("the map in a browser", "there is no browser: install chromium, or name one in LIFTEDSTRUCT_BROWSER")
+        table.skip("the map in a browser", "no browser found: install chromium, or set LIFTEDSTRUCT_BROWSER")
         return
     with launched() as browser, watched(browser) as page:
         page.set_default_timeout(300_000)
@@ -149,8 +148,8 @@ def look(table: Table, path: Path) -> None:
         open_file(page, path)
         settle(page)
         opening = time.perf_counter() - begin
-        table.say(f"{opening:8.1f} s until the whole map is seen")
-        table.row("until the whole map is seen", opening, "s")
+        table.say(f"{opening:8.1f} s until the map is drawn")
+        table.row("until the map is drawn", opening, "s")
         places: dict[str, Callable[[], Any]] = {
             "zoomed out": lambda: None,
             "zoomed in": lambda: page.evaluate(f"{ATLAS}.camera.set(0.5, 0.5, 60 * Math.sqrt({ATLAS}.n))"),
@@ -160,9 +159,9 @@ def look(table: Table, path: Path) -> None:
             settle(page)
             intervals = page.evaluate(PAN)
             median, slow = statistics.median(intervals), statistics.quantiles(intervals, n=20)[-1]
-            table.say(f"{median:8.1f} ms between frames {place}, 95 % within {slow:.1f}, the longest {max(intervals):.1f}")
-            table.row(f"between frames {place}, median", median, "ms", note=f"95 % within {slow:.1f} ms")
-            table.bar(f"ms between frames {place}, median", median, most=33)
+            table.say(f"{median:8.1f} ms between frames, {place}, 95 % within {slow:.1f}, the longest {max(intervals):.1f}")
+            table.row(f"frame interval, {place}, median", median, "ms", note=f"95 % within {slow:.1f} ms")
+            table.target(f"ms frame interval, {place}, median", median, maximum=33)
 
 
 def settle(page: "Page") -> None:

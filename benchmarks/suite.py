@@ -1,12 +1,13 @@
-"""All benchmarks, one after the other, each in a process of its own, and their results in one file.
+"""Run all benchmarks, each in its own process, and write their results to one file.
 
     python benchmarks/suite.py [--full] [--only losses,images] [--out FILE]
 
-Without flags it takes about 15 minutes on two cores and writes ``benchmarks/results/bench.json``. With --full come the long
-parts: CUB-200-2011 (from the folder LIFTEDSTRUCT_DATA, skipped without), Recall@K of a million rows, scikit-learn's bisection,
-the report of 60,502 images; about an hour, into ``bench-full.json``. --only replaces the parts that it names and keeps the
-others, if the file is of the same machine and versions. A benchmark that fails is recorded as failed, the others go on, and the
-exit code is 1. What a benchmark prints is in ``build/benchmarks/``. Then run ``python docs/tables.py`` for the pages.
+Without flags it takes about 15 minutes on two cores and writes `benchmarks/results/bench.json`. --full adds the long parts
+(CUB-200-2011 from the folder in LIFTEDSTRUCT_DATA, Recall@K of a million rows, scikit-learn's bisection, the report of 60,502
+images), takes about an hour and writes `bench-full.json`. --only replaces the named benchmarks in the file and keeps the
+others, provided that the file is from the same machine and versions. A failing benchmark is recorded as failed, the others
+still run, and the exit code is 1. The printed output goes to `build/benchmarks/`. Run `python docs/tables.py` afterwards to
+update the docs.
 """
 
 import argparse
@@ -31,7 +32,7 @@ FILES = {False: HERE / "results" / "bench.json", True: HERE / "results" / "bench
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A script, and its flags in the short and in the full run."""
+    """A script and its flags in the short and in the full run."""
 
     script: Path
     short: tuple[str, ...] = ()
@@ -44,16 +45,16 @@ SUITE = {
     "products": Benchmark(HERE / "products.py"),
     "evaluation": Benchmark(HERE / "evaluation.py", ("--rounds", "2"), ("--million", "--birds", "--bisection")),
     "embedding": Benchmark(HERE / "embedding.py", ("--parts", "speed")),
-    "training": Benchmark(HERE / "training.py", *2 * (("--parts", "step", "caching"),)),  # embedding has a script of its own
+    "training": Benchmark(HERE / "training.py", *2 * (("--parts", "step", "caching"),)),  # embedding has its own script
     "report": Benchmark(HERE / "report.py", ("--images", "5000")),
 }
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="also the long parts")
-    parser.add_argument("--only", help=f"some of {','.join(SUITE)}")
-    parser.add_argument("--out", type=Path, help="file of results, if not the one in benchmarks/results/")
+    parser.add_argument("--full", action="store_true", help="also run the long parts")
+    parser.add_argument("--only", help=f"comma-separated benchmarks, of {','.join(SUITE)}")
+    parser.add_argument("--out", type=Path, help="results file (default: in benchmarks/results/)")
     options = parser.parse_args(arguments)
     only = None if options.only is None else options.only.split(",")
     try:
@@ -67,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nbenchmarks: stopped, and nothing is written", file=sys.stderr)
+        print("\nbenchmarks: interrupted, nothing was written", file=sys.stderr)
         return 1
     return int(any(record.failed for record in measured.values()))
 
@@ -80,14 +81,14 @@ def run_suite(
     only: Iterable[str] | None = None,
     logs: Path = HERE.parent / "build" / "benchmarks",
 ) -> dict[str, Record]:
-    """Run benchmarks, print one table of them, and write their records, which are also returned.
+    """Run benchmarks, print their tables, and write and return their records.
 
     Args:
-        suite: the benchmarks by their names.
-        file: what to write; with ``only`` its other records stay.
-        full: with the long parts.
-        only: names of those to run; all if not given.
-        logs: folder for what they print, made if absent.
+        suite: benchmarks by name.
+        file: results file to write; with `only`, its other records are kept.
+        full: also run the long parts.
+        only: names of the benchmarks to run. Default: all.
+        logs: folder for the printed output, created if absent.
 
     """
     chosen = suite if only is None else {name: suite[name] for name in only}
@@ -96,7 +97,7 @@ def run_suite(
         before = read_results(file)
         if difference := machine.difference(before.machine):
             raise ValueError(
-                f"{file.name} must be of this machine and its versions to keep a part of it, {difference}. "
+                f"{file.name} must be from this machine and these versions to keep parts of it, but {difference}. "
                 "Run all benchmarks, or write to another file."
             )
         kept = dict(before.records)
@@ -114,7 +115,7 @@ def run_suite(
 
 
 def run_one(name: str, benchmark: Benchmark, full: bool, log: Path) -> Record:
-    """One benchmark in a process of its own, with a line that says how it went."""
+    """Run one benchmark in its own process and print a summary line."""
     print(f"{name:<12}", end=" ", flush=True)
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, log.open("w") as printed:
@@ -127,8 +128,8 @@ def run_one(name: str, benchmark: Benchmark, full: bool, log: Path) -> Record:
             record = Record(failed=f"ended by signal {-code}" if code < 0 else f"exit code {code}")
     record = replace(record, date=date.today().isoformat(), seconds=time.perf_counter() - begin)
     if record.failed:
-        last = (log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"])[-1]
-        print(f"{record.seconds:6.0f} s  FAILED ({record.failed}): {last}; all that it printed is in {log}")
+        last = (log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1]
+        print(f"{record.seconds:6.0f} s  FAILED ({record.failed}): {last}; full output in {log}")
     else:
         print(f"{record.seconds:6.0f} s  {verdict(record)}")
     for skipped in record.skipped:
@@ -137,21 +138,24 @@ def run_one(name: str, benchmark: Benchmark, full: bool, log: Path) -> Record:
 
 
 def verdict(record: Record) -> str:
-    """How many rows and bars there are, and which bars are missed."""
-    rows, missed = sum(len(section.rows) for section in record.sections), [bar for bar in record.bars if not bar.met]
-    text = f"{rows} rows, {len(record.bars) - len(missed)} of {len(record.bars)} bars met"
-    return "; MISSED: ".join([text, *(f"{bar.value:.2f} {bar.what} ({bar.limit})" for bar in missed)])
+    """Return the number of rows and targets, and the missed targets."""
+    rows, missed = (
+        sum(len(section.rows) for section in record.sections),
+        [target for target in record.targets if not target.met],
+    )
+    text = f"{rows} rows, {len(record.targets) - len(missed)} of {len(record.targets)} targets met"
+    return "; MISSED: ".join([text, *(f"{each.value:.2f} {each.what} ({each.limit})" for each in missed)])
 
 
 def lines(name: str, record: Record) -> Iterator[str]:
-    """The part of the table that is one benchmark's."""
+    """Yield the printed lines of one benchmark."""
     if record.failed:
         yield f"\n{name}: failed, {record.failed}"
     for section in record.sections:
         yield f"\n{name}: {section.title}"
         table = cells(section)
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        for line in table:  # words to the left, numbers to the right
+        for line in table:  # text left-aligned, numbers right-aligned
             padded = (f"{cell:{'>' if head else '<'}{width}}" for cell, head, width in zip(line, table[0], widths, strict=True))
             yield f"  {'  '.join(padded)}".rstrip()
 

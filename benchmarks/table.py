@@ -1,4 +1,4 @@
-"""What all benchmarks share: lines that are printed, rows that are kept, bars that are met or missed, and their flags."""
+"""Shared by all benchmarks: command-line flags, printed lines, recorded rows and targets."""
 
 import argparse
 import time
@@ -6,58 +6,58 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from records import Bar, Beside, Record, Row, Section, better
+from records import Baseline, Record, Row, Section, Target, improvement
 
 __all__ = ["Table", "flags", "seconds"]
 
 
 def flags(description: str | None) -> argparse.ArgumentParser:
-    """The flags of a benchmark, to which it adds its own."""
+    """Return a parser with the flags that all benchmarks share."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="also write what is printed here")
-    parser.add_argument("--json", type=Path, help="also write the rows here, as data")
+    parser.add_argument("--out", type=Path, help="also write the printed lines to this file")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
     return parser
 
 
 class Table:
-    """The lines of a benchmark, the rows behind them, and the bars that it is held to."""
+    """Printed lines, rows and targets of one benchmark."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.sections: list[Section] = []
-        self.bars: list[Bar] = []
+        self.targets: list[Target] = []
         self.skipped: list[str] = []
 
     def say(self, line: str) -> None:
-        """Print a line at once, and keep it."""
+        """Print a line immediately and keep it."""
         print(line, flush=True)
         self.lines.append(line)
 
     def section(self, title: str) -> None:
-        """Begin a section: the rows from now on are its own."""
+        """Start a section; later rows belong to it."""
         self.say(f"\n{title}")
         self.sections.append(Section(title))
 
-    def row(self, what: str, ours: float, unit: str, *beside: Beside, note: str = "") -> None:
-        """Keep a measured value and what stands beside it; a ratio that is not given is that of the two values."""
-        compared = (each if each.ratio else replace(each, ratio=better(unit, ours, each.value)) for each in beside)
+    def row(self, what: str, ours: float, unit: str, *baselines: Baseline, note: str = "") -> None:
+        """Record a measurement and its baselines; missing ratios are computed from the two values."""
+        compared = (each if each.ratio else replace(each, ratio=improvement(unit, ours, each.value)) for each in baselines)
         last = self.sections[-1]
         self.sections[-1] = replace(last, rows=(*last.rows, Row(what, ours, unit, tuple(compared), note)))
 
-    def bar(self, what: str, value: float, *, least: float | None = None, most: float | None = None) -> None:
-        """Hold a value to a bar; the verdict is printed at the end."""
-        self.bars.append(Bar(what, value, least, most))
+    def target(self, what: str, value: float, *, minimum: float | None = None, maximum: float | None = None) -> None:
+        """Record a value with its target range; `finish` prints whether it is met."""
+        self.targets.append(Target(what, value, minimum, maximum))
 
     def skip(self, what: str, why: str) -> None:
-        """Say that a part is not measured."""
+        """Record that a part was skipped."""
         self.say(f"\n{what}: skipped, {why}")
         self.skipped.append(f"{what}: {why}")
 
     def finish(self, options: argparse.Namespace) -> None:
-        """Print which bars are met, and write all lines, and all rows, to the files that are asked for."""
-        self.say("\nbars")
-        for bar in self.bars:
-            self.say(f"  {'met   ' if bar.met else 'MISSED'} {bar.value:8.2f} {bar.what} (bar: {bar.limit})")
+        """Print the targets and write the requested files."""
+        self.say("\ntargets")
+        for target in self.targets:
+            self.say(f"  {'met   ' if target.met else 'MISSED'} {target.value:8.2f} {target.what} (target: {target.limit})")
         if options.out:
             options.out.write_text("\n".join(self.lines) + "\n")
         if options.json:
@@ -67,11 +67,11 @@ class Table:
                 if isinstance(value, bool | int | float | str | tuple | list)
             }
             sections = tuple(section for section in self.sections if section.rows)
-            Record(settings, sections, tuple(self.bars), tuple(self.skipped)).write(options.json)
+            Record(settings, sections, tuple(self.targets), tuple(self.skipped)).write(options.json)
 
 
 def seconds(method: Callable[[], object]) -> float:
-    """How long one call takes."""
+    """Return the duration of one call."""
     begin = time.perf_counter()
     method()
     return time.perf_counter() - begin

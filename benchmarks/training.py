@@ -1,10 +1,10 @@
-"""What training and embedding cost beside the network itself: a step, the memory of big batches, images embedded a second.
+"""Overhead of a training step over the network itself, memory of gradient caching, and embedding speed.
 
     python benchmarks/training.py [--parts step ...] [--out FILE] [--json FILE]
 
-The bare pass is the trunk's forward and backward on pixels that are scaled already, and nothing else. It takes turns with whole
-steps of the training loop (batch, crops, scaling, head, loss, clipping, optimizer, log) on the same pixels. Memory is the peak
-resident size of a process of its own. Embedding is measured as in ``benchmarks/embedding.py``.
+The baseline is the trunk's forward and backward pass on scaled pixels alone. It alternates with whole steps of the training
+loop (batch, crops, scaling, head, loss, clipping, optimizer, log) on the same pixels. Memory is the peak resident size of a
+separate process. Embedding is measured as in `benchmarks/embedding.py`.
 """
 
 import argparse
@@ -40,7 +40,7 @@ CROP, CHUNK, SMALL_CROP = 224, 32, 64
 
 
 class TimedTraining(Training):
-    """Training in turns with the bare pass."""
+    """Training that alternates with the trunk alone."""
 
     def prepare_bare(self) -> None:
         self.steps: list[float] = []
@@ -49,7 +49,7 @@ class TimedTraining(Training):
 
     def _take_step(self, batch: Batch) -> None:
         super()._take_step(batch)
-        self.steps.append(time.perf_counter() - self.begin)  # with what the loop did since the last bare pass
+        self.steps.append(time.perf_counter() - self.begin)  # includes the loop since the last baseline pass
         self.learner.optimizer.zero_grad()
         trunk = self.embedder.trunk
         scaled, gradient = trunk.scale(batch.inputs), torch.ones(len(batch.inputs), trunk.num_features)
@@ -60,7 +60,7 @@ class TimedTraining(Training):
 
 
 def measure_step(table: Table, m: int = 64) -> None:
-    """A whole training step beside the bare pass."""
+    """Compare a whole training step with the trunk's forward and backward pass."""
     with kept_memory(), tempfile.TemporaryDirectory() as folder:
         image_set = product_images(64, 4, size=64)
         packed = prepare(image_set, Path(folder) / "data", size=256, progress=False)
@@ -69,17 +69,17 @@ def measure_step(table: Table, m: int = 64) -> None:
             freeze=0, pretrained_mix=0.0, validate_every=0, checkpoint_minutes=60, log_every=5, clip_norm=1.0,
         )  # fmt: skip
         training = timed(config, packed)
-    ratios = [step / bare for step, bare in zip(training.steps[2:], training.bares[2:], strict=True)]  # two to warm up
+    ratios = [step / bare for step, bare in zip(training.steps[2:], training.bares[2:], strict=True)]  # two warm-up steps
     step, bare = statistics.median(training.steps[2:]), statistics.median(training.bares[2:])
-    table.section(f"a training step, {config.trunk}, {m} images of {CROP} px")
-    table.say(f"{config.trunk}, {m} images of {CROP} px: step {step:.3f} s, bare forward and backward {bare:.3f} s (medians)")
+    table.section(f"training step, {config.trunk}, {m} images of {CROP} px")
+    table.say(f"{config.trunk}, {m} images of {CROP} px: step {step:.3f} s, trunk forward and backward {bare:.3f} s (medians)")
     ratio = statistics.median(ratios)
-    table.row("a whole step", step, "s", Baseline("bare forward and backward", bare, 1 / ratio))
-    table.target("times the bare forward and backward, a training step", ratio, maximum=1.05)
+    table.row("whole step", step, "s", Baseline("trunk forward and backward", bare, 1 / ratio))
+    table.target("times the trunk forward and backward, training step", ratio, maximum=1.05)
 
 
 def timed(config: TrainConfig, packed: PackedImages) -> TimedTraining:
-    embedder = Embedder(settled_trunk(config.trunk.name), config.dim, crop=config.crop)
+    embedder = Embedder(calibrated_trunk(config.trunk.name), config.dim, crop=config.crop)
     folder = RunFolder(config.out)
     with folder.locked():
         training = TimedTraining(config, folder, packed, embedder, False)
@@ -90,8 +90,8 @@ def timed(config: TrainConfig, packed: PackedImages) -> TimedTraining:
 
 
 @torch.no_grad()
-def settled_trunk(name: str = DEFAULT_TRUNK) -> Trunk:
-    """Random weights, which are as fast as others, and batch norms with the statistics of what they see."""
+def calibrated_trunk(name: str = DEFAULT_TRUNK) -> Trunk:
+    """Return a trunk with random weights and batch norm statistics of its input."""
     torch.manual_seed(0)
     trunk = make_trunk(name, pretrained=False)
     for module in trunk.modules():
@@ -102,7 +102,7 @@ def settled_trunk(name: str = DEFAULT_TRUNK) -> Trunk:
 
 
 def measure_caching(table: Table) -> None:
-    """Gradient caching of 512 images beside a plain batch of 64: memory, and the gradient itself."""
+    """Compare gradient caching of 512 images with a plain batch of 64: memory and gradient."""
     peaks = {}
     table.section(f"gradient caching, {DEFAULT_TRUNK}, {CROP} px, peak memory")
     for m, chunk in ((64, 0), (512, CHUNK)):
@@ -112,18 +112,18 @@ def measure_caching(table: Table) -> None:
         how = f"in chunks of {chunk}" if chunk else "at once"
         table.say(f"m = {m:3} {how}: peak {peak / 1e6:,.0f} MB ({own / 1e6:,.0f} MB before)")
     table.row(f"512 images in chunks of {CHUNK}", peaks[512] / 1e6, "MB", Baseline("64 images at once", peaks[64] / 1e6))
-    table.target("of the memory of a plain batch of 64, gradient caching of 512", peaks[512] / peaks[64], maximum=1)
-    table.target("difference of the gradients over the largest, m = 512, times 1e5", 1e5 * difference(512, CHUNK), maximum=1)
+    table.target("times the memory of a plain batch of 64, gradient caching of 512", peaks[512] / peaks[64], maximum=1)
+    table.target("1e-5 relative difference of the gradients, m = 512", 1e5 * difference(512, CHUNK), maximum=1)
 
 
 def example(m: int, crop: int) -> tuple[Embedder, Tensor, Tensor]:
-    embedder = Embedder(settled_trunk(), 64, crop=crop)
+    embedder = Embedder(calibrated_trunk(), 64, crop=crop)
     training_mode(embedder, freeze_statistics=True)
     return embedder, torch.randint(256, (m, crop, crop, 3), dtype=torch.uint8), torch.arange(m) // 2
 
 
 def peak_bytes(m: int, chunk: int) -> tuple[int, int]:
-    """The resident size at its highest, and before the gradient."""
+    """Return the peak resident size and the size before the gradient."""
     with kept_memory():
         embedder, pixels, labels = example(m, CROP)
         before = status_bytes("VmRSS")
@@ -132,7 +132,7 @@ def peak_bytes(m: int, chunk: int) -> tuple[int, int]:
 
 
 def difference(m: int, chunk: int) -> float:
-    """Largest difference between the gradient in chunks and that of the whole batch, over the largest gradient."""
+    """Return the largest difference between chunked and whole-batch gradients, relative to the largest gradient."""
     embedder, pixels, labels = example(m, SMALL_CROP)
     gradients = []
     for size in (0, chunk):
@@ -145,7 +145,7 @@ def difference(m: int, chunk: int) -> float:
 def main() -> None:
     parser = flags(__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
-    parser.add_argument("--memory", type=int, nargs=2, help=argparse.SUPPRESS)  # what the process of its own runs
+    parser.add_argument("--memory", type=int, nargs=2, help=argparse.SUPPRESS)  # run in a separate process
     options = parser.parse_args()
     if options.memory:
         print(*peak_bytes(*options.memory))

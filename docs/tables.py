@@ -1,69 +1,168 @@
-"""Tables of the documentation that are made from the results of the benchmarks, in ``benchmarks/results/``.
+"""Write the measured numbers into README and the docs, from the files in `benchmarks/results/`.
 
     python docs/tables.py
 
-A page has a pair of comments, and what stands between them is made here: all results, or one section of one benchmark. A
-section that has not been measured yet stays as it is. A test fails if a page has other tables than the results.
+A document marks each place with a pair of comments. The text between them is generated:
 
-    <!-- benchmarks: losses / k = 4 images per class -->
-    <!-- end -->
+    <!-- results: KEY --> ... <!-- end -->
+
+| key | generated |
+|---|---|
+| `benchmark / section` | table of one section of `bench.json` or `bench-full.json` |
+| `benchmark / section / row` | one value, inline; with ` / baseline` that of a baseline, with ` / baseline / ratio` the ratio |
+| `summary` and lines `label: benchmark / section / row / baseline` | table of single rows with one baseline each |
+| `all` | every section of both files |
+| `machine` | the machine of `bench.json` |
+| `scores NAME: column | column | ...` | test scores in `scores-NAME.json`, written by `benchmarks/scores.py` |
+| `rows NAME` | the rows of `NAME.json` |
+| `trials` | all trials of the recipe search, `recipe.jsonl` |
+
+Sections that have not been measured keep their text. A test fails if a document differs from the results.
 """
 
+import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS.parent / "benchmarks"))
 
-from records import Record, Results, Section, cells, read_results  # noqa: E402
+from records import Record, Results, Row, Section, cells, format_number, read_results  # noqa: E402
 
-__all__ = ["FILES", "PLACE", "filled", "one_table", "read_all"]
+__all__ = ["DOCUMENTS", "PLACE", "RESULTS", "fill", "read_all"]
 
-FILES = {"make bench": "bench.json", "make bench-full": "bench-full.json"}  # where both have a section, the first counts
-PLACE = re.compile(r"(<!-- benchmarks: (.+?) -->\n)(.*?)(<!-- end -->)", flags=re.DOTALL)
+DOCUMENTS = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
+RESULTS = DOCS.parent / "benchmarks" / "results"
+COMMANDS = {"make bench": "bench.json", "make bench-full": "bench-full.json"}  # the first file with a section wins
+PLACE = re.compile(r"(<!-- results: (.+?)\s-->)(.*?)(<!-- end -->)", flags=re.DOTALL)
+TRUNKS = {"efficientnet_lite0": "EfficientNet-Lite0", "googlenet": "GoogLeNet"}
+LOSSES = {"lifted_struct": "lifted structured"}
 
 
-def read_all(folder: Path = DOCS.parent / "benchmarks" / "results") -> dict[str, Results]:
-    """The results that there are, by the commands that made them."""
-    return {command: read_results(folder / name) for command, name in FILES.items() if (folder / name).exists()}
+def fill(document: str, folder: Path = RESULTS) -> str:
+    """Return a document with its numbers regenerated."""
+    results = read_all(folder)
 
-
-def filled(page: str, results: Mapping[str, Results]) -> str:
-    """A page with its tables made anew."""
-
-    def replaced(found: re.Match[str]) -> str:
+    def generate(found: re.Match[str]) -> str:
         begin, key, old, end = found.groups()
-        new = "\n".join(everything(results)) if key == "all" else one_table(key, results)
-        return f"{begin}\n{new}\n\n{end}" if new else begin + old + end
+        text = resolve(key.strip(), results, folder)
+        inline = "\n" not in old and old != ""
+        return begin + (old if not text else text if inline else f"\n\n{text}\n\n") + end
 
-    return PLACE.sub(replaced, page)
+    return PLACE.sub(generate, document)
 
 
-def one_table(key: str, results: Mapping[str, Results]) -> str:
-    """One section, given as ``benchmark / title``; nothing if it has not been measured."""
-    name, _, title = key.partition(" / ")
-    for each in results.values():
+def read_all(folder: Path = RESULTS) -> dict[str, Results]:
+    """Read the benchmark results by the commands that wrote them."""
+    return {command: read_results(folder / name) for command, name in COMMANDS.items() if (folder / name).exists()}
+
+
+def resolve(key: str, results: Mapping[str, Results], folder: Path) -> str:
+    """Return the text for a key; empty if it has not been measured."""
+    kind, _, rest = key.partition(" ")
+    if key == "all":
+        return "\n".join(everything(results))
+    if key == "machine":
+        return caption(*next(iter(results.items()))) if results else ""
+    if key.startswith("summary\n"):
+        return summary(rest_lines(key), results)
+    if kind == "scores":
+        name, _, columns = rest.partition(": ")
+        return scores_table(json.loads((folder / f"scores-{name}.json").read_text()), columns.split(" | "))
+    if kind == "rows":
+        content = json.loads((folder / f"{rest}.json").read_text())
+        rows = [list(content["rows"][0]), *([str(value) for value in row.values()] for row in content["rows"])]
+        return "\n".join([*markdown(rows), "", content.get("note", "")]).strip()
+    if key == "trials":
+        from recipe import read_trials, table
+
+        return table(read_trials(folder / "recipe.jsonl"))
+    return lookup(key, results)
+
+
+def rest_lines(key: str) -> list[str]:
+    return [line.strip() for line in key.splitlines()[1:] if line.strip()]
+
+
+def lookup(key: str, results: Mapping[str, Results]) -> str:
+    """Return a section as a table with its machine, or one value of it."""
+    name, title, *path = key.split(" / ")
+    for command, each in results.items():
         for section in each.records.get(name, Record()).sections:
             if section.title == title:
-                return "\n".join(markdown(section))
-    if len(results) == len(FILES):
-        raise ValueError(
-            f"a table must be of a benchmark and one of its sections, got {key!r}. See the titles in benchmarks.md."
-        )
+                if not path:
+                    return "\n".join([*markdown(cells(section)), "", caption(command, each, name)])
+                return value_of(find_row(section, path[0]), *path[1:])
+    if len(results) == len(COMMANDS):
+        raise ValueError(f"a key must name a benchmark and one of its sections, got {key!r}. See the titles in benchmarks.md.")
     return ""
 
 
+def find_row(section: Section, what: str) -> Row:
+    rows = {row.what: row for row in section.rows}
+    if what not in rows:
+        raise ValueError(f"a key must name a row of {section.title!r}, one of {', '.join(rows)}, got {what!r}.")
+    return rows[what]
+
+
+def value_of(row: Row, baseline: str = "", ratio: str = "") -> str:
+    """Return a row's own value, that of a baseline, or the ratio to it."""
+    if not baseline:
+        return f"{format_number(row.ours)} {row.unit}"
+    [other] = [each for each in row.baselines if each.name == baseline]
+    value = other.ratio if ratio else other.value
+    return "" if value is None else format_number(value) + ("" if ratio else f" {row.unit}")
+
+
+def summary(lines: Iterable[str], results: Mapping[str, Results]) -> str:
+    """Return a table with one row per line `label: benchmark / section / row / baseline`."""
+    rows = [["", "liftedstruct", "baseline", "", "ratio"]]
+    for line in lines:
+        label, _, key = line.partition(": ")
+        *row, baseline = key.split(" / ")
+        keys = " / ".join(row), key, f"{key} / ratio"
+        ours, theirs, ratio = (lookup(each, results) for each in keys)
+        rows.append([label, ours, baseline, theirs, ratio])
+    used = {command: each for command, each in results.items() if command == "make bench"} or results
+    return "\n".join([*markdown(rows, left=(0, 2)), "", caption(*next(iter(used.items())))])
+
+
+def caption(command: str, results: Results, name: str = "") -> str:
+    """Return the command, date and machine of a table."""
+    records = [results.records[name]] if name else results.records.values()
+    dates = sorted({record.date for record in records})
+    machine = results.machine
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    return f"`{command}`, {when}: {machine.processor}, {machine.cores} cores, torch {machine.versions.get('torch', '')}."
+
+
+def scores_table(content: Mapping[str, Any], columns: list[str]) -> str:
+    """Return test scores in percent; the 95 % interval with Recall@1, and the paired difference from the best row."""
+    header = ["", "dim", *columns, "vs. best (p)"]
+    rows = [header]
+    for row in content["rows"]:
+        label = f"{TRUNKS.get(row['trunk'], row['trunk'])}, {LOSSES.get(row['loss'], row['loss'])}"
+        values = [f"{100 * row['metrics'][column][0]:.1f}" for column in columns]
+        _, low, high = row["metrics"][columns[0]]
+        values[0] += f" ({100 * low:.1f} to {100 * high:.1f})"
+        below, _, _, p = row["below_best"]
+        versus = "" if below == 0 else f"{-100 * below:.1f} ({'< 0.001' if p < 0.001 else f'{p:.2f}'})".replace("-", "−")
+        rows.append([label, f"{row['dim']:,}", *values, versus])
+    short = [re.sub("^Recall(?=@(?!1$))", "", head.removesuffix(", affinity")) for head in header]
+    return "\n".join([*markdown([short, *rows[1:]]), "", content["note"]])
+
+
 def everything(results: Mapping[str, Results]) -> Iterator[str]:
-    """All results, the machine above them; of a second file what the first does not have."""
+    """Yield all results; from the second file only what the first does not have."""
     if not results:
         yield "Not measured yet: run `make bench`."
     seen: set[object] = set()
     for number, (command, each) in enumerate(results.items()):
-        dates = sorted({record.date for record in each.records.values()})
-        yield f"{'' if number == 0 else chr(10)}## `{command}`{' beyond that' * bool(number)}\n"
-        yield f"{each.machine}. Measured on {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
+        yield f"{'' if number == 0 else chr(10)}## `{command}`{', additional results' * bool(number)}\n"
+        yield f"{each.machine}."
         for name, record in each.records.items():
             new = [section for section in record.sections if (name, shape(section)) not in seen]
             seen |= {(name, shape(section)) for section in new}
@@ -72,37 +171,38 @@ def everything(results: Mapping[str, Results]) -> Iterator[str]:
                 yield about(name, record)
             for section in new:
                 yield f"\n**{section.title}**\n"
-                yield from markdown(section)
+                yield from markdown(cells(section))
 
 
 def shape(section: Section) -> object:
-    """What a section compares, without the numbers."""
-    return section.title, tuple((row.what, tuple(each.name for each in row.beside)) for row in section.rows)
+    """Return what a section compares, without the numbers."""
+    return section.title, tuple((row.what, tuple(each.name for each in row.baselines)) for row in section.rows)
 
 
 def about(name: str, record: Record) -> str:
-    """What was run, for how long, and whether the bars are met."""
+    """Return settings, date and duration of a benchmark and its missed targets."""
     if record.failed:
         return f"`benchmarks/{name}.py` failed: {record.failed}."
     settings = ", ".join(
         f"{key} {' '.join(value) if isinstance(value, list) else value}" for key, value in record.settings.items()
     )
-    missed = [bar for bar in record.bars if not bar.met]
+    missed = [target for target in record.targets if not target.met]
     sentences = [
-        f"`benchmarks/{name}.py`{f' ({settings})' if settings else ''}, {record.seconds:.0f} s",
-        f"{len(record.bars) - len(missed)} of its {len(record.bars)} bars are met",
-        *(f"Missed: {bar.value:.2f} {bar.what} ({bar.limit})" for bar in missed),
+        f"`benchmarks/{name}.py`{f' ({settings})' if settings else ''}, {record.date}, {record.seconds:.0f} s",
+        f"{len(record.targets) - len(missed)} of {len(record.targets)} targets met",
+        *(f"Missed: {each.value:.2f} {each.what} ({each.limit})" for each in missed),
         *(f"Skipped: {skipped}" for skipped in record.skipped),
     ]
     return ". ".join(sentences) + "."
 
 
-def markdown(section: Section) -> Iterator[str]:
-    """A section as a table."""
-    head, *rows = cells(section)
-    yield line(head)
-    yield f"|{'|'.join('---:' if word else '---' for word in head)}|"  # words to the left, numbers to the right
-    yield from map(line, rows)
+def markdown(rows: list[list[str]], left: tuple[int, ...] = ()) -> Iterator[str]:
+    """Yield a Markdown table; columns without a header and those in `left` are left-aligned, numbers right-aligned."""
+    header, *body = rows
+    yield line(header)
+    aligned = ("---" if i in left or (not word and not left) or i == 0 else "---:" for i, word in enumerate(header))
+    yield f"|{'|'.join(aligned)}|"
+    yield from map(line, body)
 
 
 def line(words: list[str]) -> str:
@@ -110,9 +210,8 @@ def line(words: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    results = read_all()
-    for page in sorted(DOCS.glob("*.md")):
-        before = page.read_text()
-        if (after := filled(before, results)) != before:
-            page.write_text(after)
-            print(f"{page.name} has new tables")
+    for document in DOCUMENTS:
+        before = document.read_text()
+        if (after := fill(before)) != before:
+            document.write_text(after)
+            print(f"{document.name}: updated")

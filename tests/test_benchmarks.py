@@ -1,4 +1,4 @@
-"""All benchmarks in one run: their records, the file that keeps them, the table at the end, and the page that is made of it."""
+"""The benchmark suite, its results files, and the numbers generated from them in the documents."""
 
 import importlib
 import importlib.util
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 
 GOOD = """
-from records import Beside
+from records import Baseline
 from table import Table, flags
 
 parser = flags(None)
@@ -33,10 +33,10 @@ table = Table()
 table.say("two ways to do it")
 table.section("empty")
 table.section("a pass")
-table.row("m = 64", 0.5, "ms", Beside("peer", 6.0), Beside("autograd", 1.0, 1.9), note="warm")
-table.row("m = 128", 2.0, "ms", Beside("peer", None), Beside("autograd", 1.0))
-table.bar("times faster", 12.0, least=8)
-table.bar("MB", 3.0, most=2)
+table.row("m = 64", 0.5, "ms", Baseline("peer", 6.0), Baseline("autograd", 1.0, 1.9), note="warm")
+table.row("m = 128", 2.0, "ms", Baseline("peer", None), Baseline("autograd", 1.0))
+table.target("times faster", 12.0, minimum=8)
+table.target("MB", 3.0, maximum=2)
 table.skip("birds", "LIFTEDSTRUCT_DATA is not set")
 table.finish(options)
 """
@@ -102,7 +102,7 @@ def test_one_succeeds_and_one_fails(
                         "what": "m = 64",
                         "ours": 0.5,
                         "unit": "ms",
-                        "beside": [
+                        "baselines": [
                             {"name": "peer", "value": 6.0, "ratio": 12.0},
                             {"name": "autograd", "value": 1.0, "ratio": 1.9},
                         ],
@@ -112,7 +112,7 @@ def test_one_succeeds_and_one_fails(
                         "what": "m = 128",
                         "ours": 2.0,
                         "unit": "ms",
-                        "beside": [
+                        "baselines": [
                             {"name": "peer", "value": None, "ratio": None},
                             {"name": "autograd", "value": 1.0, "ratio": 0.5},
                         ],
@@ -121,17 +121,17 @@ def test_one_succeeds_and_one_fails(
                 ],
             }
         ],
-        "bars": [
-            {"what": "times faster", "value": 12.0, "least": 8, "most": None},
-            {"what": "MB", "value": 3.0, "least": None, "most": 2},
+        "targets": [
+            {"what": "times faster", "value": 12.0, "minimum": 8, "maximum": None},
+            {"what": "MB", "value": 3.0, "minimum": None, "maximum": 2},
         ],
         "skipped": ["birds: LIFTEDSTRUCT_DATA is not set"],
         "failed": "",
     }
 
     printed = capsys.readouterr().out
-    assert " s  FAILED (exit code 1): RuntimeError: no room; all that it printed is in " in printed
-    assert " s  2 rows, 1 of 2 bars met; MISSED: 3.00 MB (at most 2)\n" in printed
+    assert " s  FAILED (exit code 1): RuntimeError: no room; full output in " in printed
+    assert " s  2 rows, 1 of 2 targets met; MISSED: 3.00 MB (at most 2)\n" in printed
     assert "skipped birds: LIFTEDSTRUCT_DATA is not set\n" in printed
     assert "\nbad: failed, exit code 1\n" in printed
     assert "\ngood: a pass\n" in printed
@@ -150,7 +150,7 @@ def kept(benchmark: Callable[[str], Any], tmp_path: Path) -> Path:
 
 def test_only_replaces_its_own_part(benchmark: Callable[[str], Any], kept: Path) -> None:
     suite, records = benchmark("suite"), benchmark("records")
-    record = '{"settings": {}, "sections": [], "bars": [], "skipped": ["all of it"]}'
+    record = '{"settings": {}, "sections": [], "targets": [], "skipped": ["all of it"]}'
     script = kept.with_name("two.py")
     script.write_text(f"import sys; assert 'long' in sys.argv; open(sys.argv[-1], 'w').write('{record}')")
     fakes = {name: suite.Benchmark(script, (), ("long",)) for name in ("zero", "one", "two")}
@@ -168,7 +168,7 @@ def test_only_replaces_its_own_part(benchmark: Callable[[str], Any], kept: Path)
     ("change", "said"),
     [
         ({"processor": "Z80"}, r"its processor is Z80, here .+"),
-        ({"versions": {"torch": "0.4.1"}}, r"its liftedstruct is not there, here 0\.1\.0"),
+        ({"versions": {"torch": "0.4.1"}}, r"its liftedstruct is missing, here 0\.1\.0"),
     ],
 )
 def test_machines_are_not_mixed(
@@ -181,7 +181,7 @@ def test_machines_are_not_mixed(
     assert kept.read_bytes() == before
     captured = capsys.readouterr()
     assert captured.out == ""
-    rule = r"benchmarks: kept\.json must be of this machine and its versions to keep a part of it, "
+    rule = r"benchmarks: kept\.json must be from this machine and these versions .*, but "
     assert re.fullmatch(rule + said + r"\. Run all benchmarks, or write to another file\.\n", captured.err)
 
 
@@ -194,7 +194,7 @@ def test_wrong_usage(benchmark: Callable[[str], Any], tmp_path: Path, capsys: py
         in (capsys.readouterr().err)
     )
     (tmp_path / "list.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"^list\.json must be a file of results, and cannot be read as one .* Remove it\.$"):
+    with pytest.raises(ValueError, match=r"^list\.json must be a results file, .* Remove it\.$"):
         benchmark("records").read_results(tmp_path / "list.json")
 
 
@@ -205,23 +205,30 @@ def test_wrong_usage(benchmark: Callable[[str], Any], tmp_path: Path, capsys: py
 def test_a_ratio_is_how_many_times_better_ours_is(
     benchmark: Callable[[str], Any], unit: str, ours: float, value: float | None, ratio: float | None
 ) -> None:
-    assert benchmark("records").better(unit, ours, value) == pytest.approx(ratio)
+    assert benchmark("records").improvement(unit, ours, value) == pytest.approx(ratio)
 
 
 PAGE = """# Page
 
-<!-- benchmarks: all -->
-<!-- end -->
+<!-- results: all --><!-- end -->
 
-Between.
+A pass takes <!-- results: losses / a pass / time -->0 s<!-- end -->, the peer
+<!-- results: losses / a pass / time / peer -->0 s<!-- end -->,
+<!-- results: losses / a pass / time / peer / ratio -->0<!-- end -->
+times as long.
 
-<!-- benchmarks: losses / a pass -->
+<!-- results: losses / a pass -->
 
 | old | table |
 
 <!-- end -->
 
-<!-- benchmarks: losses / never measured -->
+<!-- results: summary
+one pass: losses / a pass / time / peer
+-->
+<!-- end -->
+
+<!-- results: losses / never measured -->
 
 | kept |
 
@@ -233,15 +240,15 @@ TABLE = """| | ours | peer | ratio | |
 | memory | 1,234 MB | | | |"""
 MADE = f"""# Page
 
-<!-- benchmarks: all -->
+<!-- results: all -->
 
 ## `make bench`
 
-Z80, 1 cores, 16 GB of memory, CP/M, Python 3.11.0, torch 2.13.0. Measured on 2026-01-30 to 2026-01-31.
+Z80, 1 cores, 16 GB of memory, CP/M, Python 3.11.0, torch 2.13.0.
 
 ### losses
 
-`benchmarks/losses.py` (largest 64, parts a b), 61 s. 1 of its 2 bars are met. Missed: 3.00 MB (at most 2). Skipped: no birds.
+`benchmarks/losses.py` (largest 64), 2026-01-30, 61 s. 1 of 2 targets met. Missed: 3.00 MB (at most 2). Skipped: no birds.
 
 **a pass**
 
@@ -253,15 +260,32 @@ Z80, 1 cores, 16 GB of memory, CP/M, Python 3.11.0, torch 2.13.0. Measured on 20
 
 <!-- end -->
 
-Between.
+A pass takes <!-- results: losses / a pass / time -->2.00 ms<!-- end -->, the peer
+<!-- results: losses / a pass / time / peer -->12.5 ms<!-- end -->,
+<!-- results: losses / a pass / time / peer / ratio -->6.25<!-- end -->
+times as long.
 
-<!-- benchmarks: losses / a pass -->
+<!-- results: losses / a pass -->
 
 {TABLE}
 
+`make bench`, 2026-01-30: Z80, 1 cores, torch 2.13.0.
+
 <!-- end -->
 
-<!-- benchmarks: losses / never measured -->
+<!-- results: summary
+one pass: losses / a pass / time / peer
+-->
+
+| | liftedstruct | baseline | | ratio |
+|---|---:|---|---:|---:|
+| one pass | 2.00 ms | peer | 12.5 ms | 6.25 |
+
+`make bench`, 2026-01-30 to 2026-01-31: Z80, 1 cores, torch 2.13.0.
+
+<!-- end -->
+
+<!-- results: losses / never measured -->
 
 | kept |
 
@@ -270,16 +294,16 @@ Between.
 
 
 def worked(benchmark: Callable[[str], Any]) -> Any:
-    """Results by hand."""
+    """Results with values set by hand."""
     records = benchmark("records")
     rows = (
-        records.Row("time", 2.0, "ms", (records.Beside("peer", 12.5, 6.25),), "warm"),
+        records.Row("time", 2.0, "ms", (records.Baseline("peer", 12.5, 6.25),), "warm"),
         records.Row("memory", 1234.4, "MB"),
     )
     losses = records.Record(
-        {"largest": 64, "parts": ["a", "b"]},
+        {"largest": 64},
         (records.Section("a pass", rows),),
-        (records.Bar("times faster", 6.25, least=6), records.Bar("MB", 3.0, most=2)),
+        (records.Target("times faster", 6.25, minimum=6), records.Target("MB", 3.0, maximum=2)),
         ("no birds",),
         date="2026-01-30",
         seconds=60.6,
@@ -291,14 +315,14 @@ def worked(benchmark: Callable[[str], Any]) -> Any:
 
 def test_a_page_by_hand(benchmark: Callable[[str], Any], tables: ModuleType, tmp_path: Path) -> None:
     worked(benchmark).write(tmp_path / "bench.json")
-    results = tables.read_all(tmp_path)
-    assert tables.filled(PAGE, results) == MADE
-    assert tables.filled(MADE, results) == MADE
+    assert tables.fill(PAGE, tmp_path) == MADE
+    assert tables.fill(MADE, tmp_path) == MADE
 
 
 def test_a_page_without_results(tables: ModuleType, tmp_path: Path) -> None:
-    made = tables.filled(PAGE, tables.read_all(tmp_path))
-    assert made == PAGE.replace("all -->\n", "all -->\n\nNot measured yet: run `make bench`.\n\n")
+    page = PAGE.replace(PAGE[PAGE.index("<!-- results: summary") : PAGE.index("<!-- results: losses / never")], "")
+    made = tables.fill(page, tmp_path)
+    assert made == page.replace("all -->", "all -->\n\nNot measured yet: run `make bench`.\n\n")
 
 
 def test_the_full_run_adds_what_the_short_one_does_not_have(
@@ -310,21 +334,38 @@ def test_the_full_run_adds_what_the_short_one_does_not_have(
     million = records.Section("a million", (records.Row("time", 700.0, "s"),))
     longer = records.Record(sections=(section, million), date="2026-02-01", seconds=3600.0)
     records.Results(short.machine, {"losses": longer}).write(tmp_path / "bench-full.json")
-    results = tables.read_all(tmp_path)
-    made = tables.filled(PAGE.replace("never measured", "a million"), results)
-    chapter = made.split("## `make bench-full` beyond that\n")[1].split("<!-- end -->")[0]
-    assert "Measured on 2026-02-01." in chapter
+    made = tables.fill(PAGE.replace("never measured", "a million"), tmp_path)
+    chapter = made.split("## `make bench-full`, additional results\n")[1].split("<!-- end -->")[0]
+    assert "2026-02-01" in chapter
     assert chapter.count("**") == 2
-    assert chapter.endswith("**a million**\n\n| | ours, s |\n|---|---:|\n| time | 700 |\n\n")
-    assert made.endswith(
-        "<!-- benchmarks: losses / a million -->\n\n| | ours, s |\n|---|---:|\n| time | 700 |\n\n<!-- end -->\n"
+    table = "| | ours, s |\n|---|---:|\n| time | 700 |\n\n"
+    assert chapter.endswith(f"**a million**\n\n{table}")
+    caption = "`make bench-full`, 2026-02-01: Z80, 1 cores, torch 2.13.0."
+    assert made.endswith(f"<!-- results: losses / a million -->\n\n{table}{caption}\n\n<!-- end -->\n")
+    with pytest.raises(ValueError, match=r"^a key must name a benchmark and one of its sections, got 'losses / never mea"):
+        tables.fill(PAGE, tmp_path)
+    with pytest.raises(ValueError, match="must name a row of 'a pass', one of time, memory, got 'tmie'"):
+        tables.fill("<!-- results: losses / a pass / tmie -->0<!-- end -->", tmp_path)
+
+
+def test_scores_and_rows_by_hand(tables: ModuleType, tmp_path: Path) -> None:
+    common = {"trunk": "googlenet", "metrics": {"Recall@1": [0.5, 0.45, 0.55], "Recall@2": [0.6, 0.5, 0.7]}}
+    rows = [
+        {"loss": "pretrained", "dim": 1024, **common, "below_best": [0.125, 0.1, 0.15, 0.0001]},
+        {"loss": "lifted_struct", "dim": 64, **common, "below_best": [0.0, 0.0, 0.0, 1.0]},
+    ]
+    (tmp_path / "scores-cub.json").write_text(json.dumps({"note": "Seed 0.", "rows": rows}))
+    (tmp_path / "trials.json").write_text(json.dumps({"note": "One seed.", "rows": [{"trial": "lr 0.1", "digits": 98.1}]}))
+    assert tables.resolve("scores cub: Recall@1 | Recall@2", {}, tmp_path) == (
+        "| | dim | Recall@1 | @2 | vs. best (p) |\n|---|---:|---:|---:|---:|\n"
+        "| GoogLeNet, pretrained | 1,024 | 50.0 (45.0 to 55.0) | 60.0 | −12.5 (< 0.001) |\n"
+        "| GoogLeNet, lifted structured | 64 | 50.0 (45.0 to 55.0) | 60.0 | |\n\nSeed 0."
     )
-    with pytest.raises(ValueError, match=r"^a table must be of a benchmark and one of its sections, got 'losses / never mea"):
-        tables.filled(PAGE, results)
+    assert tables.resolve("rows trials", {}, tmp_path) == "| trial | digits |\n|---|---:|\n| lr 0.1 | 98.1 |\n\nOne seed."
 
 
 def test_the_search_for_the_recipe_is_as_kept(
-    benchmark: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    benchmark: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe, results = benchmark("recipe"), BENCHMARKS / "results" / "recipe.jsonl"
     trials = recipe.read_trials(results)
@@ -345,16 +386,12 @@ def test_the_search_for_the_recipe_is_as_kept(
     monkeypatch.setattr("sys.argv", ["recipe", "--out", str(tmp_path), "--results", str(tmp_path / "recipe.jsonl")])
     (tmp_path / "recipe.jsonl").write_bytes(results.read_bytes())
     recipe.main()
-    now, kept = (
-        re.findall(r" \d+\.\d +\d+\.\d +(?:[+-]\d+\.\d +)?\d+\.\d min.*", path.read_text())
-        for path in (tmp_path / "recipe.txt", results.with_suffix(".txt"))
-    )
-    assert now == kept  # settings have other names there
-    assert len(kept) >= len(trials) - 4  # two seeds are on one line
+    rows = re.findall(r"^\| .+ \| \d+\.\d \| \d+\.\d.* \|$", capsys.readouterr().out, flags=re.MULTILINE)
+    assert len(rows) >= len(trials) - 4  # two seeds share a row
 
 
 def test_a_trial_of_the_search_is_trained_once(
-    benchmark: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    benchmark: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = benchmark("recipe")
     tried: list[dict[str, Any]] = []
@@ -384,37 +421,34 @@ def test_a_trial_of_the_search_is_trained_once(
         patch.setattr("sys.argv", more)
         recipe.main()
     assert tried[3:] == [{"lr": 0.4}]
-    assert re.search(r"lr 0\.2 +50\.0  70\.0  \+10\.0", results.with_suffix(".txt").read_text())
+    assert "| lr 0.2 | 50.0 | 70.0 | +10.0 | 1.0 |" in capsys.readouterr().out
     assert b"</svg>" in figure.read_bytes()
     assert b"</svg>" in curves.read_bytes()
 
 
 @pytest.mark.slow
-def test_final_scores_are_kept_with_their_readings(
-    benchmark: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_of_an_experiment(benchmark: Callable[[str], Any], tmp_path: Path) -> None:
     packed, folder = squares(tmp_path / "squares"), tmp_path / "reproduced"
     folder.mkdir()
     pool5 = save_evaluated(embeddings(packed, spread=2.0), folder / "pool5.npz")
     best = write_run(folder / "lifted_struct-8", packed, embeddings(packed, spread=0.5))
     other = write_run(folder / "triplet-8", packed, embeddings(packed, spread=1.5), loss="triplet", steps=30)
     scores = {path: Scores.load(scores_file(path)) for path in (pool5, best, other)}
-    evaluate_file(other)  # once more than it should be
-    results = tmp_path / "recipe.jsonl"
-    monkeypatch.setattr("sys.argv", ["recipe", "--out", str(tmp_path), "--results", str(results), "--finals", str(folder)])
-    benchmark("recipe").main()
-    lines = [json.loads(line) for line in (tmp_path / "recipe-finals.jsonl").read_text().splitlines()]
-    assert [(line["loss"], line["numbers"], line.get("steps")) for line in lines] == [
-        ("untrained", 8, None),
+    evaluate_file(other)  # a second evaluation on the test classes
+    benchmark("scores").main([str(folder), "--name", "cub", "--note", "Seed 0.", "--results", str(tmp_path)])
+    content = json.loads((tmp_path / "scores-cub.json").read_text())
+    rows = content["rows"]
+    assert content["note"] == "Seed 0."
+    assert [(row["loss"], row["dim"], row.get("steps")) for row in rows] == [
+        ("pretrained", 8, None),
         ("lifted_struct", 8, 20),
         ("triplet", 8, 30),
     ]
-    assert [line["readings"] for line in lines] == [1, 1, 2]
-    assert not results.exists()
-    for line, each in zip(lines, scores.values(), strict=True):
-        assert line["measures"]["Recall@1"][0] == each.recall[1].value
-        assert line["below the best"][0] == pytest.approx(scores[best].recall[1].value - each.recall[1].value)
-    assert str(tmp_path) not in (tmp_path / "recipe-finals.jsonl").read_text()
+    assert [row["test_evaluations"] for row in rows] == [1, 1, 2]
+    for row, each in zip(rows, scores.values(), strict=True):
+        assert row["metrics"]["Recall@1"][0] == pytest.approx(each.recall[1].value, rel=1e-4)
+        assert row["below_best"][0] == pytest.approx(scores[best].recall[1].value - each.recall[1].value, rel=1e-4)
+    assert str(tmp_path) not in (tmp_path / "scores-cub.json").read_text()
 
 
 @pytest.mark.slow
