@@ -149,7 +149,7 @@ def test_the_list_never_replaces_an_image(workplace: Path, tmp_path: Path, capsy
     assert image.read_bytes() == before
     assert (tmp_path / "notes.csv").read_text() == "my notes"
     assert main(["check", "products:4", "--fix", str(tmp_path / "list.csv")]) == 2
-    assert "those of products are not" in capsys.readouterr().err
+    assert "files in a folder, got products" in capsys.readouterr().err
     assert main(["check", str(photos), "--fix", str(tmp_path / "list.csv")]) == 0
     assert main(["check", str(tmp_path / "list.csv"), "--fix", str(tmp_path / "list.csv")]) == 2
     assert "must not replace the one that was read" in capsys.readouterr().err

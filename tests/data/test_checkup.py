@@ -203,7 +203,7 @@ def test_an_archive_has_no_fixed_list(folder: Folder) -> None:
     image_set = folder.image_set()
     source = ArraySource(np.zeros((1, 2, 2, 3), np.uint8))
     packed = ImageSet("x", Path("x.tar"), source, image_set.paths, image_set.labels, image_set.class_names, np.arange(1))
-    with pytest.raises(ValueError, match=r"images that are files in a folder, got x\.tar\. Extract"):
+    with pytest.raises(ValueError, match=r"images that are files in a folder, got x\.tar\. Write them to a folder"):
         write_fixed_list(packed, folder.check(), Path("list.csv"))
 
 

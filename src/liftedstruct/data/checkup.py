@@ -167,7 +167,7 @@ def check_list_file(image_set: ImageSet, file: Path) -> None:
     """Raise if a list of these images cannot be written to this file."""
     if not isinstance(image_set.source, FolderSource):
         raise ValueError(
-            f"a list requires images that are files in a folder, got {image_set.root}. Extract them into a folder."
+            f"a list requires images that are files in a folder, got {image_set.root}. Write them to a folder first."
         )
     if file.suffix.lower() != ".csv" or file.is_dir():
         raise ValueError(f"the list must be a .csv file, got {file}. Choose another name.")
