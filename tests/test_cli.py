@@ -152,7 +152,7 @@ def test_the_list_never_replaces_an_image(workplace: Path, tmp_path: Path, capsy
     assert "files in a folder, got products" in capsys.readouterr().err
     assert main(["check", str(photos), "--fix", str(tmp_path / "list.csv")]) == 0
     assert main(["check", str(tmp_path / "list.csv"), "--fix", str(tmp_path / "list.csv")]) == 2
-    assert "must not replace the one that was read" in capsys.readouterr().err
+    assert "must not overwrite the input list" in capsys.readouterr().err
 
 
 def test_prepare_rendered_products(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
