@@ -1,6 +1,6 @@
-"""A real browser for the tests: Debian's chromium or another of its family, headless, driven by playwright.
+"""Headless Chromium for the tests, driven by Playwright.
 
-Without one the tests are skipped, and say so. With LIFTEDSTRUCT_REQUIRE_BROWSER=1 they fail instead.
+Without a browser the tests are skipped. With LIFTEDSTRUCT_REQUIRE_BROWSER=1 they fail instead.
 """
 
 import os
@@ -22,7 +22,7 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--force-color-profile=srgb", "--hide-
 
 @dataclass
 class Watch:
-    """What a page must not do: complain, or ask anybody for anything."""
+    """Console errors and requests of a page, of which there must be none."""
 
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
@@ -39,18 +39,18 @@ class Watch:
 
     def check(self) -> None:
         seen = [*self.errors, *self.requests]
-        assert not seen, "the page complained, or asked for something:\n" + "\n".join(seen)
+        assert not seen, "the page logged an error or made a request:\n" + "\n".join(seen)
 
 
 def find_browser() -> str | None:
-    """LIFTEDSTRUCT_BROWSER, or the first of the family that is in PATH."""
+    """Return LIFTEDSTRUCT_BROWSER, or the first known browser in PATH."""
     named = os.environ.get("LIFTEDSTRUCT_BROWSER")
     return named or next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 def no_browser() -> NoReturn:
-    """Skip the test, or fail it where a browser has to be there."""
-    reason = "NO BROWSER, so the page is NOT tested: install chromium, or name one in LIFTEDSTRUCT_BROWSER"
+    """Skip the test, or fail it if a browser is required."""
+    reason = "NO BROWSER, the report is NOT tested: install chromium, or set LIFTEDSTRUCT_BROWSER"
     if os.environ.get("LIFTEDSTRUCT_REQUIRE_BROWSER") == "1":
         pytest.fail(f"{reason} (LIFTEDSTRUCT_REQUIRE_BROWSER=1)")
     pytest.skip(reason)
@@ -58,7 +58,7 @@ def no_browser() -> NoReturn:
 
 @contextmanager
 def launched() -> Iterator[Browser]:
-    """The browser, with a profile that is new each time."""
+    """Launch the browser with a new profile."""
     path = find_browser()
     if path is None:
         no_browser()
@@ -72,7 +72,7 @@ def launched() -> Iterator[Browser]:
 
 @contextmanager
 def watched(browser: Browser, **settings: object) -> Iterator[Page]:
-    """A page that may neither complain nor ask for anything; ``settings`` are those of playwright's ``new_context``."""
+    """Open a page that must not log errors or make requests; `settings` are passed to Playwright's `new_context`."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **settings})  # type: ignore[arg-type]
     page, watch = context.new_page(), Watch()
     page.set_default_timeout(10_000)
@@ -87,5 +87,5 @@ def watched(browser: Browser, **settings: object) -> Iterator[Page]:
 
 
 def open_file(page: Page, path: Path) -> None:
-    """Open a file from the disk, as a person would by a double click."""
+    """Open a local file."""
     page.goto(path.resolve().as_uri())

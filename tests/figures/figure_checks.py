@@ -1,4 +1,4 @@
-"""What tests of figures ask of all of them."""
+"""Checks that the tests of all figures share."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ HOSTILE = [
 
 
 def check_drawable(draw: Callable[[], Figure]) -> None:
-    """It becomes a file of each kind, the same bytes each time; pytest makes a warning of a missing glyph an error."""
+    """Check that a figure saves as PNG, SVG and PDF, reproducibly. Warnings about missing glyphs are errors in pytest."""
     first, again = draw(), draw()
     for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
         content = figure_bytes(first, kind, dpi=60)
@@ -35,7 +35,7 @@ def check_drawable(draw: Callable[[], Figure]) -> None:
 
 
 def check_tidy(figure: Figure) -> None:
-    """All that is written is inside the figure, and no legend below the axes touches them."""
+    """Check that all text is inside the figure and no legend overlaps the axes."""
     with styled():
         figure.draw_without_rendering()
         whole, hidden = figure.bbox.padded(2), _out_of_sight(figure)
@@ -66,7 +66,7 @@ def y_of(line: Line2D) -> NDArray[np.float64]:
 
 
 def intervals_of(axes: Axes, color: str) -> list[tuple[float, float, float]]:
-    """(x, low, high) of the bars of that color."""
+    """Return (x, low, high) of the bars of a color."""
     found = [each for each in axes.collections if isinstance(each, LineCollection)]
     return [
         (segment[0, 0], segment[0, 1], segment[1, 1])
@@ -85,7 +85,7 @@ def words_of(axes: Axes) -> str:
 
 
 def _out_of_sight(figure: Figure) -> set[int]:
-    """Tick labels beyond the limits of their axis, which are there and not drawn."""
+    """Return the ids of tick labels outside the limits of their axis, which are not drawn."""
     hidden = set()
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):

@@ -16,13 +16,13 @@ LIFTED, TRIPLET, POOL5 = COLORS["lifted_struct"], COLORS["triplet"], COLORS["poo
 Triple = tuple[float, float, float]
 
 
-def scores(recall: dict[int, Triple] | None = None, **clusterings: tuple[Triple, Triple]) -> Scores:
-    """Scores of ``recall`` and of {clustering: (F1, NMI)}."""
+def scores(recall: dict[int, Triple] | None = None, weights: str = "", **clusterings: tuple[Triple, Triple]) -> Scores:
+    """Return scores from `recall` and {clustering: (F1, NMI)}."""
     return Scores(
         recall={k: Estimate(*three) for k, three in (recall or {}).items()},
         f1={name: Estimate(*f1) for name, (f1, _) in clusterings.items()},
         nmi={name: Estimate(*nmi) for name, (_, nmi) in clusterings.items()},
-        protocol={},
+        protocol={"weights": weights},
         singles="leave-out",
         images={},
         classes=NONE,
@@ -32,7 +32,7 @@ def scores(recall: dict[int, Triple] | None = None, **clusterings: tuple[Triple,
 
 
 def some(value: float, clustering: str = "affinity") -> Scores:
-    """Recall@1 and @8 around the value, F1 half of it, NMI nine tenths."""
+    """Return Recall@1 and Recall@8 near the value, F1 at half and NMI at 90 % of it."""
     f1, nmi = ((part * value, part * value - 0.02, part * value + 0.03) for part in (0.5, 0.9))
     return scores(
         {1: (value, value - 0.01, value + 0.02), 8: (value + 0.2, value + 0.15, value + 0.22)}, **{clustering: (f1, nmi)}
@@ -58,7 +58,7 @@ def test_recall_against_k() -> None:
     low, high = axes.get_ylim()
     assert low < 48
     assert high > 72
-    assert legend_of(figure) == ["lifted structured", "95 % interval"]
+    assert legend_of(figure) == ["lifted structured", "95 % confidence interval"]
     check_tidy(figure)
 
 
@@ -80,7 +80,7 @@ def test_numbers_without_room_are_left_out_but_not_their_ticks() -> None:
 
 
 def test_an_interval_beside_its_value_is_drawn_where_it_is() -> None:
-    """The interval of NMI is corrected for a bias, and need not hold the value."""
+    """The interval of NMI is corrected for bias and need not contain the value."""
     (axes,) = recall_curves({"triplet": scores({1: (0.5, 0.52, 0.6), 2: (0.6, 0.5, 0.55)})}).axes
     np.testing.assert_allclose(intervals_of(axes, TRIPLET), [(1, 52, 60), (2, 50, 55)])
 
@@ -106,9 +106,9 @@ def test_published_points_are_hollow_and_say_where_they_are_from() -> None:
     assert legend_of(figure) == [
         "triplet",
         "lifted structured",
-        "95 % interval",
-        "published: Somebody, 2020, GoogLeNet, size 512",
-        "published: Another, 2017, Inception-BN, size 64",
+        "95 % confidence interval",
+        "published: Somebody, 2020, GoogLeNet, 512-d",
+        "published: Another, 2017, Inception-BN, 64-d",
     ]
     check_tidy(figure)
 
@@ -146,7 +146,7 @@ def test_what_was_not_measured_is_a_gap() -> None:
 
 def test_no_clustering_at_all_is_said() -> None:
     figure = score_figure({"lifted_struct": {64: scores({1: (0.5, 0.4, 0.6), 2: (0.6, 0.5, 0.7)})}})
-    assert ["not measured" in words_of(axes) for axes in figure.axes] == [True, True, False]
+    assert ["not evaluated" in words_of(axes) for axes in figure.axes] == [True, True, False]
     check_tidy(figure)
     check_tidy(score_figure({}))
 
@@ -169,7 +169,14 @@ def test_pool5_has_no_sizes_and_is_a_level() -> None:
     assert f1.get_xticks().tolist() == [64, 128]
     assert f1.get_ylim()[1] > 48
     np.testing.assert_allclose(y_of(lines_of(recall, POOL5)[0]), [90, 110])
-    assert legend_of(figure)[:2] == ["untrained (size 1,280)", "lifted structured"]
+    assert legend_of(figure)[:2] == ["pretrained (1,280-d)", "lifted structured"]
+
+
+def test_pool5_is_untrained_if_its_weights_are_random() -> None:
+    random = scores({1: (0.1, 0.1, 0.1)}, weights="random weights, seed 0")
+    assert legend_of(score_figure({"pool5": {1280: random}}))[0] == "untrained"
+    assert legend_of(recall_curves({"pool5": random}))[0] == "untrained"
+    assert legend_of(recall_curves({"pool5": scores({1: (0.1, 0.1, 0.1)}, weights="a.pth")}))[0] == "pretrained"
 
 
 def test_pool5_alone_is_a_point() -> None:
@@ -185,18 +192,18 @@ def test_recall_is_shown_at_the_largest_size_that_most_have() -> None:
         "lifted_struct": {64: some(0.50), 512: some(0.53)},
     }
     figure = score_figure(grid)  # 64: three times
-    assert figure.axes[2].get_title() == "Recall@K, size 64"
+    assert figure.axes[2].get_title() == "Recall@K, 64-d"
     grid["lifted_struct"][128] = some(0.51)
     figure = score_figure(grid)  # 64 and 128: three times
-    assert figure.axes[2].get_title() == "Recall@K, size 128"
+    assert figure.axes[2].get_title() == "Recall@K, 128-d"
     np.testing.assert_allclose(y_of(lines_of(figure.axes[2], LIFTED)[0]), [51, 71])
     del grid["contrastive"][128]
     grid["triplet"][64] = grid["triplet"].pop(256)
     grid["contrastive"].pop(64)
     grid["contrastive"][32] = some(0.2)
     figure = score_figure(grid)
-    assert figure.axes[2].get_title() == "Recall@K, size 128"
-    assert legend_of(figure)[0] == "contrastive (size 32)"
+    assert figure.axes[2].get_title() == "Recall@K, 128-d"
+    assert legend_of(figure)[0] == "contrastive (32-d)"
     np.testing.assert_allclose(y_of(lines_of(figure.axes[2], COLORS["contrastive"])[0]), [20, 40])
 
 
@@ -224,7 +231,7 @@ def test_names_of_any_kind() -> None:
     figure = score_figure({name: {64: some(0.5), 128: some(0.4)} for name in HOSTILE})
     check_tidy(figure)
     texts = legend_of(figure)
-    assert len(texts) == len(HOSTILE) + 1  # matplotlib leaves out what begins with an underscore
+    assert len(texts) == len(HOSTILE) + 1  # matplotlib skips labels that start with an underscore
     assert "<script>alert('x')</script>" in texts
     check_drawable(lambda: recall_curves({name: some(0.5) for name in HOSTILE}, published_for("CUB-200-2011")))
     check_tidy(training_curves({name: [log_line(1), log_line(2)] for name in HOSTILE}))

@@ -13,7 +13,7 @@ from matplotlib.patches import StepPatch
 from numpy.typing import NDArray
 
 from figures.figure_checks import HOSTILE, check_drawable, check_tidy, legend_of, lines_of, words_of, x_of, y_of
-from liftedstruct.figures.distributions import _pairs, confusion_figure, distance_histogram, microscope_figure
+from liftedstruct.figures.distributions import _pairs, confusion_figure, distance_histogram, inspection_figure
 from liftedstruct.figures.style import FAINT, NEGATIVE, POSITIVE
 from liftedstruct.losses import inspect_batch
 
@@ -23,7 +23,7 @@ LABELS = ["a", "b", "a", "b"]
 
 
 def stairs(axes: Axes, color: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Heights and edges of the outline of that color."""
+    """Return heights and edges of the outline of a color."""
     outlines = [patch for patch in axes.patches if isinstance(patch, StepPatch) and not patch.get_fill()]
     (patch,) = [patch for patch in outlines if to_hex(patch.get_edgecolor()) == color]
     values, edges, _ = patch.get_data()
@@ -43,13 +43,13 @@ def test_histogram_of_four_points() -> None:
         np.testing.assert_allclose(heights, expected)
     assert x_of(lines_of(axes, POSITIVE)[0]) == [1.5, 1.5]
     assert x_of(lines_of(axes, NEGATIVE)[0]) == [10.5, 10.5]
-    assert legend_of(figure) == ["one class: 2 pairs, median 1.5", "different classes: 4 pairs, median 10.5"]
-    assert axes.get_title() == "A pair of one class is nearer than one of two classes in 100.0 % of cases"
+    assert legend_of(figure) == ["same class: 2 pairs, median 1.5", "different classes: 4 pairs, median 10.5"]
+    assert axes.get_title() == "A same-class pair is closer than a different-class pair in 100.0 % of cases"
     check_tidy(figure)
 
 
 def test_the_title_counts_ties_by_half() -> None:
-    """Against the loop over all pairs of pairs."""
+    """Compare with a loop over all pairs of pairs."""
     X, y = np.array([0.0, 2.0, 1.0, 5.0, 3.0]), [0, 0, 1, 1, 2]
     D = {pair: abs(X[pair[0]] - X[pair[1]]) for pair in combinations(range(5), 2)}
     same = [D[pair] for pair in D if y[pair[0]] == y[pair[1]]]
@@ -84,7 +84,7 @@ def test_a_sample_is_uniform_and_seeded() -> None:
 
 def test_histogram_of_one_class_and_of_single_images() -> None:
     one = distance_histogram(LINE, [7, 7, 7, 7])
-    assert one.axes[0].get_title() == "There is only one class"
+    assert one.axes[0].get_title() == "Only one class"
     assert len(legend_of(one)) == 1
     assert distance_histogram(LINE, [1, 2, 3, 4]).axes[0].get_title() == "No class has two images"
     equal = distance_histogram(np.ones((4, 2)), LABELS)
@@ -101,7 +101,7 @@ def test_histogram_takes_tensors_and_half_types() -> None:
 @pytest.mark.parametrize(
     ("X", "y", "options", "text"),
     [
-        (LINE[:1], ["a"], {}, r"embeddings must have two rows or more to have a distance, got 1\. Pass"),
+        (LINE[:1], ["a"], {}, r"embeddings must have two or more rows to have a distance, got 1\. Pass"),
         (LINE, LABELS[:3], {}, r"labels must have shape \(m,\)"),
         (LINE * np.nan, LABELS, {}, r"embeddings must be finite, row 0 holds nan"),
         (LINE, LABELS, {"sample": 0}, r"sample must be a whole number >= 1, got 0"),
@@ -114,27 +114,27 @@ def test_bad_input_of_the_histogram(X: NDArray[np.float64], y: list[str], option
     assert "\n" not in str(caught.value)
 
 
-def test_microscope() -> None:
+def test_inspection_of_a_batch() -> None:
     rng = torch.Generator().manual_seed(0)
     y = torch.arange(12) // 2
     X = 3.5 * torch.randn(6, 3, generator=rng)[y] + torch.randn(12, 3, generator=rng)
     seen = inspect_batch(X, y)
-    assert 0 < int(seen.active.sum()) < len(seen.J)  # some of both
-    figure = microscope_figure(seen)
+    assert 0 < int(seen.active.sum()) < len(seen.J)  # both active and inactive pairs
+    figure = inspection_figure(seen)
     pairs, forces, negatives, weights = figure.axes[:4]
     trained, done = lines_of(pairs, POSITIVE)[0], lines_of(pairs, FAINT)[0]
     J = np.concatenate((y_of(trained), y_of(done)))
     np.testing.assert_allclose(J, seen.J.sort(descending=True).values, rtol=1e-6)
     assert (y_of(trained) > 0).all()
     assert (y_of(done) <= 0).all()
-    assert f"{int(seen.active.sum())} of 6 are trained on" in pairs.get_title()
+    assert f"{int(seen.active.sum())} of 6 are active" in pairs.get_title()
     cloud = forces.lines[0]
     np.testing.assert_allclose(x_of(cloud), seen.pull, rtol=1e-6)
     np.testing.assert_allclose(y_of(cloud), seen.push, rtol=1e-6)
     assert f"{int((seen.push > seen.pull).sum())} of 12" in forces.get_title()
     steps = lines_of(negatives, NEGATIVE)[0]
     np.testing.assert_allclose(y_of(steps), seen.effective_negatives.sort(descending=True).values, rtol=1e-6)
-    assert "all 10 there are" in words_of(negatives)
+    assert "all 10 negatives" in words_of(negatives)
     np.testing.assert_allclose(np.asarray(weights.images[0].get_array()), seen.negative_weights, rtol=1e-6)
     assert f"Loss {seen.loss:.3g}; it would be {seen.collapsed_loss:.3g}" in figure.get_suptitle()
     check_tidy(figure)
@@ -149,9 +149,9 @@ def test_microscope() -> None:
         (torch.eye(1), [0]),
     ],
 )
-def test_microscope_of_odd_batches(X: torch.Tensor, y: list[int]) -> None:
+def test_inspection_of_odd_batches(X: torch.Tensor, y: list[int]) -> None:
     seen = inspect_batch(X, y)
-    figure = microscope_figure(seen)
+    figure = inspection_figure(seen)
     check_tidy(figure)
     nothing = not len(seen.J) or not seen.J.isfinite().any()
     assert ("no positive pair with negatives" in words_of(figure.axes[0])) == nothing
@@ -161,7 +161,7 @@ NAMES = ["ant", "bee", "cat", "dog"]
 
 
 def bars(axes: Axes) -> list[tuple[str, float, float]]:
-    """(name, solid, hatched) from the top."""
+    """Return (name, solid, hatched) of the bars from the top."""
     assert axes.yaxis_inverted()
     solid, hatched = ([bar.get_width() for bar in container] for container in axes.containers)
     assert [bar.get_x() for bar in axes.containers[1]] == solid
@@ -170,7 +170,7 @@ def bars(axes: Axes) -> list[tuple[str, float, float]]:
 
 
 def test_confusions_worked_by_hand() -> None:
-    """ant -> bee once, bee -> ant twice, cat -> dog once; the others are right."""
+    """ant -> bee once, bee -> ant twice, cat -> dog once; the other images have a neighbor of their class."""
     labels = np.array([0, 0, 1, 1, 1, 2, 2, 3, 3])
     neighbors = np.array([[2, 1], [0, 2], [0, 3], [1, 2], [2, 3], [7, 6], [5, 7], [8, 5], [7, 6]])
     figure = confusion_figure(labels, neighbors, NAMES)
@@ -184,7 +184,7 @@ def test_confusions_worked_by_hand() -> None:
     check_tidy(one)
 
 
-def test_no_confusion_is_good_news() -> None:
+def test_no_confusions() -> None:
     figure = confusion_figure(np.array([0, 0, 1, 1]), np.array([[1], [0], [3], [2]]), NAMES)
     assert "no confusions" in words_of(figure.axes[0])
     assert "0 of 4 images (0.0 %)" in figure.get_suptitle()

@@ -23,13 +23,13 @@ Pixels = NDArray[np.uint8]
 
 
 def flat(rows: Indices, side: int) -> Pixels:
-    """A picture of one color, which tells the row."""
+    """Return images of one color each, which encodes the row."""
     colors = np.stack((rows, 255 - rows, np.full(len(rows), 128)), axis=1).astype(np.uint8)
     return np.broadcast_to(colors[:, None, None], (len(rows), side, side, 3)).copy()
 
 
 def of_classes(sizes: Sequence[int], spread: float = 0.1, seed: int = 0) -> tuple[Array, Indices]:
-    """Classes of these sizes, each around a point of its own."""
+    """Return embeddings and labels of classes of these sizes, each around its own point."""
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(len(sizes)), sizes)
     return rng.normal(size=(len(sizes), 4))[y] + spread * rng.normal(size=(len(y), 4)), y
@@ -40,12 +40,12 @@ def chosen(kind: str, X: Array, y: Indices, k: int = 5, **settings: int) -> Quer
     return choose_queries(kind, y, neighbors, distances, embeddings=X, **settings)
 
 
-# Seven images: classes 0 (rows 0, 1, 2), 1 (rows 3, 4), 2 (rows 5, 6). The lists are written by hand.
+# Seven images: classes 0 (rows 0, 1, 2), 1 (rows 3, 4), 2 (rows 5, 6), with neighbors written by hand.
 LABELS = np.array([0, 0, 0, 1, 1, 2, 2])
 LISTS = np.array(
     [
-        [1, 2, 3, 4, 5],  # both of its class, then others: a success
-        [0, 3, 2, 4, 5],  # the nearest is right, the second wrong: neither
+        [1, 2, 3, 4, 5],  # both images of its class come first: a success
+        [0, 3, 2, 4, 5],  # the first is right, the second wrong: neither
         [3, 0, 1, 4, 5],  # a failure
         [4, 0, 1, 2, 5],  # a success
         [5, 3, 0, 1, 2],  # a failure
@@ -57,7 +57,7 @@ DISTANCES = np.tile(np.arange(1.0, 6.0), (7, 1))
 
 
 def by_hand(kind: str, labels: LabelsLike = LABELS, scale: float = 1.0, seed: int = 0) -> Queries:
-    """From the lists; the embeddings are only asked for the nearest right image, wherever it is."""
+    """Choose queries from the lists above; the embeddings are only used for the nearest right image."""
     return choose_queries(kind, labels, LISTS, scale * DISTANCES, embeddings=np.arange(7.0)[:, None], seed=seed)
 
 
@@ -80,9 +80,9 @@ def test_failures_by_hand() -> None:
 
 
 def test_instructive_by_hand() -> None:
-    """On a line: ratios 1/2 and 1/3 for the a at 0 and the b at 1, 1/4 and 1/5 for the c at 20 and the d at 21.
+    """On a line: ratios 1/2 and 1/3 for class 0 at 0 and class 1 at 1, 1/4 and 1/5 for class 2 at 20 and class 3 at 21.
 
-    So of the pairs a b and c d the worse is first, and then the other of each.
+    The smaller ratio of each pair of classes comes first, then the other of each pair.
     """
     X = np.array([[0.0], [-2.0], [1.0], [4.0], [20.0], [16.0], [21.0], [26.0]])
     y = np.array([0, 0, 1, 1, 2, 2, 3, 3])
@@ -90,7 +90,7 @@ def test_instructive_by_hand() -> None:
     assert queries.rows.tolist()[:4] == [6, 2, 4, 0]
     assert queries.nearest_right.tolist()[:4] == [7, 3, 5, 1]
     assert queries.right_distances.tolist()[:4] == [5, 3, 4, 2]
-    assert queries.right_ranks.tolist()[:4] == [3, 3, 2, 2]  # of equal distances the lower row is the nearer
+    assert queries.right_ranks.tolist()[:4] == [3, 3, 2, 2]  # ties rank by row
     assert chosen("instructive", X, y, count=3).rows.tolist() == [6, 2, 4]
 
 
@@ -124,7 +124,7 @@ def test_each_class_in_turn(kind: str) -> None:
         rows = chosen(kind, X, y, count=1000, seed=seed).rows
         classes = y[rows]
         available = len(set(classes.tolist()))
-        assert len(set(classes[:available].tolist())) == available, "one of each class first"
+        assert len(set(classes[:available].tolist())) == available, "one per class first"
         turns = [classes[:at].tolist().count(one) for at, one in enumerate(classes.tolist())]
         assert turns == sorted(turns)
         assert len(set(rows.tolist())) == len(rows)
@@ -177,9 +177,9 @@ def test_rules_are_sentences_that_say_what_was_done() -> None:
         assert rule.endswith(".")
         assert "{" not in rule
         assert ("seed 5" in rule) == (kind != "instructive")
-    assert "whose five nearest images are all of their class" in chosen("successes", X, y).rule
-    assert "whose three nearest images are all of their class" in chosen("successes", X, y, k=3).rule
-    assert "whose nearest image is of their class" in chosen("successes", X, y, k=1).rule
+    assert "whose five nearest neighbors are all of their class" in chosen("successes", X, y).rule
+    assert "whose three nearest neighbors are all of their class" in chosen("successes", X, y, k=3).rule
+    assert "whose nearest neighbor is of their class" in chosen("successes", X, y, k=1).rule
 
 
 def test_one_class_no_failures_and_only_single_images() -> None:
@@ -220,7 +220,7 @@ D8, I8 = nearest_neighbors(X8, 5)
         ({"neighbors": D8}, r"neighbors must .* got float64"),
         ({"neighbors": np.zeros_like(I8)}, r"no image may be its own neighbor, row 0 is"),
         ({"distances": D8[:, :4]}, r"distances must have the shape of neighbors, \(8, 5\), got \(8, 4\)"),
-        ({"distances": np.full_like(D8, np.nan)}, r"distances must be finite numbers of a float type"),
+        ({"distances": np.full_like(D8, np.nan)}, r"distances must be finite floating-point numbers"),
     ],
 )
 def test_bad_input_to_choose(wrong: dict[str, Any], text: str) -> None:
@@ -243,7 +243,7 @@ def rgb(color: str) -> list[int]:
 
 
 def corner(q: int, column: int, side: int) -> tuple[int, int]:
-    """The top left pixel of a picture: margins 28 and 28 + 40, columns 24 apart and 30 more after the query."""
+    """Return the top left pixel of an image: margins 28 and 28 + 40, columns 24 apart and 30 more after the query."""
     return 28 + 40 + q * (side + 116), 28 + column * (side + 24) + (30 if column else 0) + (30 if column == 6 else 0)
 
 
@@ -263,7 +263,7 @@ def test_every_picture_lands_in_its_place_with_its_frame_and_mark() -> None:
             assert picture[40:, 40:].reshape(-1, 3).tolist() == [[row, 255 - row, 128]] * 1600
             assert pixels[top - 8, left + 20].tolist() == [255, 255, 255], "white around it"
             if not column:
-                assert picture.reshape(-1, 3).tolist() == [[row, 255 - row, 128]] * side**2, "nothing on the query"
+                assert picture.reshape(-1, 3).tolist() == [[row, 255 - row, 128]] * side**2, "no mark on the query"
                 assert pixels[top + 20, left - 1].tolist() == rgb(INK)
                 continue
             mark = HAND.marks[q, column - 1]
@@ -272,7 +272,7 @@ def test_every_picture_lands_in_its_place_with_its_frame_and_mark() -> None:
             badge = picture[:36, :36]
             assert badge[1, 1].tolist() == rgb(colors[mark])
             white = (badge == 255).all(axis=2)
-            assert white[18, 18] == (mark != "right"), "a cross and a dash pass through the middle"
+            assert white[18, 18] == (mark != "right"), "a cross and a dash pass through the center"
             assert white[11, 11] == white[24, 24] == (mark == "wrong")
             assert white[18, 11] == (mark == "rest")
             assert white[11, 26] == (mark != "rest")
@@ -281,14 +281,14 @@ def test_every_picture_lands_in_its_place_with_its_frame_and_mark() -> None:
 def test_distances_and_class_names_are_beneath() -> None:
     queries = by_hand("failures", scale=123.45, seed=1)
     texts = texts_of(gallery(queries, flat, LABELS, NAMES))
-    assert texts[:2] == ["query", "5 nearest images, from the left"]
+    assert texts[:2] == ["query", "5 nearest neighbors, nearest first"]
     expected = []
     for q, row in enumerate(queries.rows):
         expected.append(NAMES[LABELS[row]])
         for place, distance in enumerate(["123", "247", "370", "494", "617"]):
             expected += [distance, NAMES[LABELS[queries.neighbors[q, place]]]]
     assert texts[2 : 2 + len(expected)] == expected
-    legend = ["same class", "other class", "other class, when none of the query's is left"]
+    legend = ["same class", "other class", "other class, after all images of the query's class"]
     assert texts[2 + len(expected) : 5 + len(expected)] == legend
     assert " ".join(texts[5 + len(expected) :]) == queries.rule
 
@@ -349,7 +349,7 @@ def test_fewer_neighbors(k: int) -> None:
     queries = chosen("successes", X, y, k=k)
     figure = gallery(queries, flat, y, NAMES, side=80)
     assert len(figure.axes[0].images) == len(queries) * (1 + k)
-    assert ("nearest image" in texts_of(figure)) == (k == 1)
+    assert ("nearest neighbor" in texts_of(figure)) == (k == 1)
     pixels_of(figure)
 
 
@@ -357,7 +357,7 @@ def test_no_queries_are_a_note() -> None:
     X, _ = of_classes([8])
     queries = chosen("failures", X, np.zeros(8, np.int64))
     figure = gallery(queries, flat, np.zeros(8, np.int64), NAMES)
-    assert texts_of(figure)[0] == "There are none: no query fits the rule."
+    assert texts_of(figure)[0] == "None: no query satisfies the rule."
     assert " ".join(texts_of(figure)[1:]) == queries.rule
     assert len(figure.axes[0].images) == 0
     assert pixels_of(figure).shape[0] < 200
@@ -368,7 +368,7 @@ def test_the_same_bytes_each_time(format: str) -> None:
     one, other = (figure_bytes(gallery(HAND, flat, LABELS, NAMES, side=64), format) for _ in range(2))
     assert one == other
     if format == "svg":
-        assert one.count(b"<image ") == 18, "each picture is one"
+        assert one.count(b"<image ") == 18, "one element per image"
 
 
 def test_names_are_data() -> None:
@@ -384,7 +384,7 @@ def test_bad_input_to_the_gallery() -> None:
         gallery(HAND, flat, LABELS, NAMES[:2])
     with pytest.raises(ValueError, match=r"labels must be .* 3 class names, 0 to 2, got <U1"):
         gallery(HAND, flat, np.array(["a", "b", "c"]), NAMES)
-    with pytest.raises(ValueError, match=r"labels must be of all images.* up to 5, got 5"):
+    with pytest.raises(ValueError, match=r"labels must cover all images.* up to 5, got 5"):
         gallery(HAND, flat, LABELS[:5], NAMES)
     with pytest.raises(ValueError, match=r"side must be a whole number >= 64, got 63"):
         gallery(HAND, flat, LABELS, NAMES, side=63)

@@ -19,7 +19,7 @@ WHITE = [255, 255, 255]
 
 
 def flat(rows: Indices, side: int) -> Pixels:
-    """A picture of one color, which tells the row: never white."""
+    """Return images of one color each, which encodes the row and is never white."""
     colors = np.stack((rows % 200, rows // 200 % 200, np.full(len(rows), 77)), axis=1).astype(np.uint8)
     return np.broadcast_to(colors[:, None, None], (len(rows), side, side, 3)).copy()
 
@@ -29,7 +29,7 @@ def drawn(positions: object, **settings: object) -> Pixels:
 
 
 def test_four_corners_and_the_middle() -> None:
-    """Ten cells of 16 pixels on 164, two pixels around them; y goes upwards."""
+    """Ten cells of 16 pixels on 164, with a margin of two pixels; y points up."""
     picture = drawn([[-1, -1], [-1, 1], [1, -1], [1, 1], [0.05, -0.05]], side=164, tile=16)
     assert picture.shape == (164, 164, 3)
     expected = np.full((164, 164, 3), 255, np.uint8)
@@ -40,7 +40,7 @@ def test_four_corners_and_the_middle() -> None:
 
 
 def test_the_nearest_to_the_middle_of_a_cell_is_shown() -> None:
-    """Corners fix the scale: ten cells of side 1. Around (3.5, 6.5), rows 3 and 4 are as near; the first is taken."""
+    """The corners give ten cells of side 1. Rows 3 and 4 are equally close to (3.5, 6.5); the first is shown."""
     P = np.array([[0, 0], [10, 10], [3.1, 6.9], [3.5, 6.4], [3.5, 6.6], [4.1, 6.5]])
     rows, columns, lines = grid_of(P, 10)
     assert rows.tolist() == [0, 1, 3, 5]
@@ -51,7 +51,7 @@ def test_the_nearest_to_the_middle_of_a_cell_is_shown() -> None:
 @given(hnp.arrays(np.float64, st.tuples(st.integers(1, 40), st.just(2)), elements=st.floats(-5, 5)), st.integers(1, 12))
 @settings(deadline=None)
 def test_every_occupied_cell_shows_one_of_its_own(P: NDArray[np.float64], cells: int) -> None:
-    """Against a loop over the images, with the same scaling written out."""
+    """Compare with a loop over the images."""
     rows, columns, lines = grid_of(P, cells)
     low, high = P.min(axis=0), P.max(axis=0)
     width = (high / 2 - low / 2).max() * 2 or 1.0
@@ -68,7 +68,7 @@ def test_every_occupied_cell_shows_one_of_its_own(P: NDArray[np.float64], cells:
 
 
 def test_both_axes_have_one_scale() -> None:
-    """Twice as wide as high: all is in the middle half of the lines."""
+    """Positions twice as wide as high occupy the middle half of the lines."""
     P = np.random.default_rng(0).uniform(size=(4000, 2)) * [2, 1]
     _, columns, lines = grid_of(P, 16)
     assert (columns.min(), columns.max()) == (0, 15)
@@ -85,13 +85,13 @@ def test_units_do_not_matter(scale: float) -> None:
 def test_one_image_and_images_in_one_place() -> None:
     for P in (np.zeros((1, 2)), np.full((7, 2), 3.5)):
         picture = drawn(P, side=128)
-        assert picture[80, 80].tolist() == [0, 0, 77], "near the middle"
+        assert picture[80, 80].tolist() == [0, 0, 77], "near the center"
         assert grid_of(P, 3)[0].tolist() == [0]
 
 
 def test_frames_have_the_colors_of_the_classes() -> None:
     labels = ["robin", "wren", "robin", "crow"]
-    picture = drawn([[-1, -1], [-1, 1], [1, -1], [1, 1]], side=132, tile=32, labels=labels)  # four cells, two pixels around
+    picture = drawn([[-1, -1], [-1, 1], [1, -1], [1, 1]], side=132, tile=32, labels=labels)  # four cells, margin of two pixels
     colors = class_colors(3)[[1, 2, 1, 0]]  # in the order of the sorted names
     for row, (left, top) in enumerate([(2, 98), (2, 2), (98, 98), (98, 2)]):
         tile = picture[top : top + 32, left : left + 32]
@@ -106,7 +106,7 @@ def test_class_colors_differ() -> None:
     assert colors.shape == (100, 3)
     apart = np.abs(colors[:, None] - colors[None]).sum(axis=2) + 1000 * np.eye(100, dtype=int)
     assert apart.min() >= 12
-    assert apart[np.arange(99), np.arange(1, 100)].min() >= 100, "classes next to one another are far apart"
+    assert apart[np.arange(99), np.arange(1, 100)].min() >= 100, "consecutive classes have very different colors"
     assert (class_colors(5) == class_colors(100)[:5]).all()
     assert class_colors(0).shape == (0, 3)
 
@@ -116,7 +116,7 @@ def test_more_is_shown_on_a_larger_map_and_the_tile_suits_the_number() -> None:
 
     def shown(**settings: int) -> int:
         picture = drawn(P, **settings).astype(int)
-        return len(np.unique(picture @ [1, 256, 65536])) - 1  # less the white
+        return len(np.unique(picture @ [1, 256, 65536])) - 1  # without white
 
     assert shown(side=256, tile=16) < shown(side=512, tile=16) < shown(side=1024, tile=16) <= 500
     assert shown(side=1024) == len(grid_of(P, 1008 // 45)[0]), "1,024 / 45 is about the root of 500"
@@ -166,7 +166,7 @@ def test_bad_input() -> None:
         drawn(P, side=64, tile=3)
     with pytest.raises(ValueError, match=r"labels must have shape \(n,\), one per position: got \(2,\) for 3"):
         drawn(P, labels=[1, 2])
-    with pytest.raises(ValueError, match=r"thumbnails must give bytes of shape \(1, 34, 34, 3\), got float64 \(5,\)"):
+    with pytest.raises(ValueError, match=r"thumbnails must return bytes of shape \(1, 34, 34, 3\), got float64 \(5,\)"):
         thumbnail_map(P, lambda rows, side: np.zeros(5), side=64)  # type: ignore[arg-type, return-value]
 
 
@@ -187,4 +187,4 @@ print(megabytes("VmHWM") - before)
 """
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
     assert child.returncode == 0, child.stderr
-    assert float(child.stdout) < 4000**2 * 4 / 2**20 + 60  # pillow has four bytes a pixel; thumbnails come in parts
+    assert float(child.stdout) < 4000**2 * 4 / 2**20 + 60  # Pillow uses four bytes per pixel; thumbnails are requested in parts

@@ -12,8 +12,8 @@ def find(name: str, method: str, size: int) -> Published:
     return row
 
 
-def test_the_three_benchmarks_have_some_and_others_none() -> None:
-    assert [len(published_for(benchmark.name)) for benchmark in (CUB, CARS, ONLINE_PRODUCTS)] == [4, 1, 4]
+def test_the_three_datasets_have_some_and_others_none() -> None:
+    assert [len(published_for(dataset.name)) for dataset in (CUB, CARS, ONLINE_PRODUCTS)] == [4, 1, 4]
     assert published_for("folder") == published_for("cub-200-2011") == ()
 
 

@@ -23,9 +23,9 @@ def test_pixels_too(tmp_path: Path) -> None:
         assert figure_bytes(picture, kind) == figure_bytes(picture, kind)
     read = Image.open(save_figure(picture, tmp_path / "a.png"))
     assert np.array_equal(np.asarray(read), np.asarray(picture))
-    with pytest.raises(ValueError, match=r"must be a \.png or \.pdf file, got \.svg"):
+    with pytest.raises(ValueError, match=r"must be saved as \.png or \.pdf, got \.svg"):
         save_figure(picture, tmp_path / "a.svg")
-    with pytest.raises(ValueError, match=r"the ending of a figure's file must be one of \.pdf, \.png, \.svg, got '\.jpg'"):
+    with pytest.raises(ValueError, match=r"the suffix of a figure's file must be one of \.pdf, \.png, \.svg, got '\.jpg'"):
         save_figure(picture, tmp_path / "a.jpg")
     assert [each.name for each in tmp_path.iterdir()] == ["a.png"]
 

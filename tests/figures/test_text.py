@@ -18,10 +18,10 @@ from liftedstruct.figures.text import fit_text, printable, shorten
         ("001.Black_footed_Albatross", "001.Black_footed_Albatross"),
         ("$x$ & <b>", "$x$ & <b>"),
         (" two\r\nlines\u2028and\u00a0a\ttab ", "two lines and a tab"),
-        ("e\u0301te\u0301", "été"),  # accents that make one character with their letter stay
-        ("z\u0351\u0352\u0353a\u0321\u0322l\u0489go", "zalgo"),  # and others do not pile up
+        ("e\u0301te\u0301", "été"),  # accents that compose with their letter stay
+        ("z\u0351\u0352\u0353a\u0321\u0322l\u0489go", "zalgo"),  # other combining characters are removed
         ("鳥 🎉 bird", "□ □ bird"),
-        ("a\u202etxt.exe\u202c\u200b\u00ad", "atxt.exe"),  # what reverses or hides
+        ("a\u202etxt.exe\u202c\u200b\u00ad", "atxt.exe"),  # direction marks and invisible characters
         ("lone \ud800 half", "lone □ half"),
         ("null\x00bell\x07", "nullbell"),
         ("שלום", "שלום"),
@@ -59,14 +59,14 @@ def test_any_text_is_drawn_without_a_warning(kind: str) -> None:
 
 
 def drawn_width(text: str, size: float) -> float:
-    """From the outlines of the letters, in points; not from the metrics that the code goes by."""
+    """Return the width in points from the outlines of the letters, independent of the font metrics that the code uses."""
     return float(TextPath((0, 0), text, size=size, prop=FontProperties(family="DejaVu Sans")).get_extents().width)
 
 
 def test_printable() -> None:
     assert printable("  two\nlines\tand a\x07 bell ") == "two lines and a bell"
     assert printable("$x$ <b> שלום كرسي") == "$x$ <b> שלום كرسي"
-    assert printable("鳥 \ud800") == "□ □", "what the font has not, and half of a pair"
+    assert printable("鳥 \ud800") == "□ □", "a missing glyph and a lone surrogate"
     assert printable("") == ""
 
 
@@ -77,7 +77,7 @@ def test_never_wider_nor_more_lines_than_asked(text: str, lines: int, size: floa
     assert len(result) <= lines
     for line in result:
         assert line == line.strip()
-        assert len(line) <= 2 or drawn_width(line, size) <= 80 + size / 2  # a letter may reach a little beyond its width
+        assert len(line) <= 2 or drawn_width(line, size) <= 80 + size / 2  # outlines may exceed the advance width slightly
 
 
 @pytest.mark.parametrize("name", ["short", "101.White_Pelican", "many words in a rather long name of a product"])

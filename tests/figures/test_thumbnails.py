@@ -29,7 +29,7 @@ def test_smaller_pictures_keep_the_average_color(side: int) -> None:
 
 
 def test_edges_do_not_ring() -> None:
-    """A black square on white: nothing may be darker than black or brighter than white around it, so all grays are between."""
+    """Around a dark square on a light background, no gray is darker or lighter than these two."""
     image = np.full((1, 256, 256, 3), 200, np.uint8)
     image[:, 64:192, 64:192] = 40
     small = thumbnails_of(image)(np.array([0]), 48)
@@ -53,8 +53,8 @@ def test_placeholders() -> None:
     gray = placeholders(np.arange(3), 48)
     assert gray.shape == (3, 48, 48, 3)
     assert gray.dtype == np.uint8
-    assert np.ptp(gray[..., :], axis=-1).max() == 0, "it is gray"
-    assert gray[0, 0, 0, 0] != gray[0, 24, 24, 0], "with a cross in the middle"
+    assert np.ptp(gray[..., :], axis=-1).max() == 0, "gray"
+    assert gray[0, 0, 0, 0] != gray[0, 24, 24, 0], "with a cross at the center"
     assert placeholders(np.arange(0), 5).shape == (0, 5, 5, 3)
     assert placeholders(np.arange(1), 1).shape == (1, 1, 1, 3)
 
@@ -72,5 +72,5 @@ def test_bad_input() -> None:
         thumbnails_of(IMAGES)(np.array([0.0]), 8)
     with pytest.raises(ValueError, match=r"side must be a whole number >= 1, got 0"):
         thumbnails_of(IMAGES)(np.array([0]), 0)
-    with pytest.raises(ValueError, match=r"thumbnails must give bytes of shape \(2, 8, 8, 3\), got float64 \(2, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"thumbnails must return bytes of shape \(2, 8, 8, 3\), got float64 \(2, 8, 8\)"):
         checked_thumbnails(lambda rows, side: np.zeros((len(rows), side, side)), np.arange(2), 8)  # type: ignore[arg-type, return-value]

@@ -48,12 +48,12 @@ def test_all_of_it_then_some_more(cub: Path, tmp_path: Path, capsys: pytest.Capt
     said = capsys.readouterr().err
     assert "warning: CUB-200-2011 has 5,864 and 5,924 images" in said
     assert "triplet-512        triplet, 512 dimensions, 2 steps: not now" in said
-    warning = "These are 200 test images of CUB-200-2011, which has 5,924: the scores cannot be compared with those of others."
+    warning = "These are 200 test images of CUB-200-2011, which has 5,924: the scores cannot be compared with published scores."
     assert f"Beware: {warning}" in first
     page = (tmp_path / "report.html").read_text()
     assert warning in page
-    assert "Recall@1 reported by others" in page
-    assert "none of this loss and size" in page
+    assert "Published Recall@1" in page
+    assert "none for this loss and dimension" in page
 
     trained = (tmp_path / "lifted_struct-512/embedder.safetensors").stat().st_mtime_ns
     second = reproduce("cub", cub / "prepared", tmp_path, **{**settings, "seeds": (0, 1)})

@@ -15,12 +15,12 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Pages with settings of their own, such as viewport, has_touch, color_scheme; each is checked at the end."""
+    """Return a function that opens pages with settings such as viewport and color_scheme; all are checked at the end."""
     with ExitStack() as pages:
         yield lambda **settings: pages.enter_context(watched(browser, **settings))
 
 
 @pytest.fixture
 def browser_page(new_page: Callable[..., Page]) -> Page:
-    """A page of 1280 x 800; the test fails if it logs an error or a warning, or asks anybody for anything."""
+    """Open a page of 1280 x 800; the test fails if it logs an error or a warning, or makes a request."""
     return new_page()

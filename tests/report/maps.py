@@ -1,4 +1,4 @@
-"""Small maps of colored squares, and a page around them."""
+"""Small maps of colored squares, and an HTML page to hold them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +11,12 @@ from liftedstruct.figures.thumbnails import Pixels
 from liftedstruct.report.interactive_map import View, map_html
 from liftedstruct.retrieval import first_ranks, nearest_neighbors
 
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"  # nothing may be loaded from anywhere
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"  # nothing may be loaded
 
 
 @dataclass(frozen=True)
 class Squares:
-    """n images of one color each, no two alike, with embeddings around the centres of their classes."""
+    """n images of one distinct color each, with embeddings around the centers of their classes."""
 
     n: int = 120
     classes: int = 6
@@ -38,9 +38,9 @@ class Squares:
 
     def embeddings(self, view: int = 0) -> NDArray[np.float64]:
         rng = np.random.default_rng(view)
-        centres = 4 * rng.standard_normal((self.classes, 4))
+        centers = 4 * rng.standard_normal((self.classes, 4))
         far = 1 + 3 * (np.arange(self.n) % 5 == 0)  # some lie outside their class
-        X: NDArray[np.float64] = centres[self.labels] + self.noise * far[:, None] * rng.standard_normal((self.n, 4))
+        X: NDArray[np.float64] = centers[self.labels] + self.noise * far[:, None] * rng.standard_normal((self.n, 4))
         return X
 
     def view(self, number: int = 0) -> View:
@@ -52,7 +52,7 @@ class Squares:
         return View(f"run {number}", X[:, :2], distances, neighbors, ranks)
 
     def colors(self, rows: Indices) -> NDArray[np.uint8]:
-        """(q, 3): 7 x 7 x 7 colors, 36 apart."""
+        """Return colors, (q, 3), out of 7 x 7 x 7 with steps of 36."""
         return (18 + 36 * np.column_stack((rows % 7, rows // 7 % 7, rows // 49 % 7))).astype(np.uint8)
 
     def thumbnails(self, rows: Indices, side: int) -> Pixels:
@@ -64,7 +64,7 @@ class Squares:
 
 
 def write_page(folder: Path, fragment: str) -> Path:
-    """A page with nothing but the map, under a policy that lets it load nothing."""
+    """Write an HTML page with only the map, under a policy that forbids loading anything."""
     path = folder / "map.html"
     head = f'<meta charset=utf-8><meta http-equiv=Content-Security-Policy content="{POLICY}"><title>map</title>'
     size = "<meta name=viewport content='width=device-width, initial-scale=1'>"

@@ -1,4 +1,4 @@
-"""Runs that no training made: colored squares for images, clouds of points for embeddings, and files as train leaves them."""
+"""Runs without training: colored squares as images, Gaussian clusters as embeddings, and the files that train writes."""
 
 import csv
 import json
@@ -33,7 +33,7 @@ LOG = (
 
 
 def squares(folder: Path, classes: int = 6, images: int = 6, names: tuple[str, ...] = ()) -> PackedImages:
-    """Packed images, of one color each class, a little lighter each image; two more classes to train on."""
+    """Return packed images with one color per class and image, and two more classes for training."""
     files = folder / "files"
     files.mkdir(parents=True)
     with (folder / "list.csv").open("w", newline="", encoding="utf-8") as stream:
@@ -50,12 +50,12 @@ def squares(folder: Path, classes: int = 6, images: int = 6, names: tuple[str, .
 
 @cache
 def embedder() -> Embedder:
-    """That of all runs, which has not made their embeddings."""
+    """Return the embedder of all runs, which did not compute their embeddings."""
     return open_embedder("small")
 
 
 def embeddings(packed: PackedImages, spread: float = 1.0, dim: int = 8, seed: int = 0, **changes: Any) -> Embeddings:
-    """Each class around a center of its own; the larger the spread, the worse they are told apart."""
+    """Return embeddings with one Gaussian cluster per class; a larger spread makes the classes overlap more."""
     rows = packed.test
     rng = np.random.default_rng(seed)
     labels = packed.labels[rows]
@@ -79,7 +79,7 @@ def embeddings(packed: PackedImages, spread: float = 1.0, dim: int = 8, seed: in
 
 
 def write_run(folder: Path, packed: PackedImages, found: Embeddings | None = None, **settings: Any) -> Path:
-    """The folder of a run, evaluated; without embeddings if none are given."""
+    """Write a run folder, evaluated if embeddings are given."""
     config = load_config(data=packed.folder, out=folder, trunk="small", **{"steps": 20, "batch_size": 12} | settings)
     folder.mkdir()
     run = RunFolder(folder)
@@ -93,7 +93,7 @@ def write_run(folder: Path, packed: PackedImages, found: Embeddings | None = Non
 
 
 def save_evaluated(found: Embeddings, file: Path) -> Path:
-    """Embeddings with their scores beside them."""
+    """Save embeddings and their scores."""
     found.save(file)
     evaluate_file(file).save(scores_file(file))
     return file

@@ -35,7 +35,7 @@ def sheets(html: str) -> list[Pixels]:
 
 
 def cells(html: str) -> Pixels:
-    """The thumbnails of all images, cut out of their sheets."""
+    """Return the thumbnails of all images, cut out of their sheets."""
     about, slots = block(html, "about"), array(block(html, "data")["slots"])
     side, columns, found = about["side"], about["columns"], sheets(html)
     cut = []
@@ -59,8 +59,8 @@ def test_what_is_sent() -> None:
         np.testing.assert_allclose(array(sent["distances"]).reshape(-1, 5), view.distances, rtol=1e-6)
         np.testing.assert_array_equal(array(sent["ranks"]), view.ranks)
         x, y = array(sent["positions"]).reshape(-1, 2).T
-        assert np.corrcoef(x, view.positions[:, 0])[0, 1] > 0.999999  # a shift and a scale
-        assert np.corrcoef(y, view.positions[:, 1])[0, 1] < -0.999999  # down
+        assert np.corrcoef(x, view.positions[:, 0])[0, 1] > 0.999999  # shifted and scaled
+        assert np.corrcoef(y, view.positions[:, 1])[0, 1] < -0.999999  # y points down
         assert max(np.ptp(x), np.ptp(y)) == pytest.approx(1)
 
 
@@ -98,14 +98,14 @@ def test_places(n: int, spots: int, shift: float, scale: float, seed: int) -> No
     assert places.max() <= 1 + 1e-6
     np.testing.assert_allclose((places.min(axis=0) + places.max(axis=0)) / 2, 0.5, atol=1e-6)
     apart = np.linalg.norm(places[:, None] - places[None], axis=2)[np.triu_indices(n, 1)]
-    assert (apart > 0).all()  # also of images at one spot
+    assert (apart > 0).all()  # also for images at the same position
 
 
-def test_seeds_of_one_spot_are_where_the_closest_zoom_tells_them_apart() -> None:
+def test_images_at_one_spot_are_apart_at_the_closest_zoom() -> None:
     places = interactive_map._places(np.vstack((np.zeros((500, 2)), np.ones((500, 2)))))
     apart = np.linalg.norm(places[:500, None] - places[None, :500], axis=2)[np.triu_indices(500, 1)]
     assert 1024 * 1000**0.5 * apart.min() > 60  # pixels; 1024 sqrt(n) is the closest zoom of map.js
-    assert apart.max() < 0.1  # and they stay one group
+    assert apart.max() < 0.1  # they stay one group
 
 
 def test_near_images_share_a_sheet() -> None:
@@ -113,7 +113,7 @@ def test_near_images_share_a_sheet() -> None:
     order = interactive_map._along_a_curve(places)
     assert sorted(order) == list(range(4096))
     spread = [np.ptp(places[rows], axis=0).prod() for rows in np.array_split(order, 64)]
-    assert np.mean(spread) < 0.05  # 1/64 at best, about 1 in any old order
+    assert np.mean(spread) < 0.05  # 1/64 at best, about 1 in random order
 
 
 HOSTILE = [
@@ -124,7 +124,7 @@ HOSTILE = [
     "line\u2028separator\u2029 \x00 \x1f",
     "🦜🏳️‍🌈",
     "طائر صغير",
-    "half a character \ud83d",
+    "lone surrogate \ud83d",
     "x" * 300,
     "",
 ]
@@ -139,7 +139,7 @@ def test_names_are_data() -> None:
     between = html.split('class="data">')[1].split("</script>")[0]
     assert "<" not in between
     assert between.isascii()
-    html.encode()  # half a character too
+    html.encode()  # also with a lone surrogate
 
 
 def test_nothing_is_fetched() -> None:
@@ -149,7 +149,7 @@ def test_nothing_is_fetched() -> None:
 
 
 def noise(rows: Indices, side: int) -> Pixels:
-    """Pictures that do not compress well."""
+    """Return images that do not compress well."""
     return np.stack([np.random.default_rng(row).integers(0, 256, (side, side, 3), np.uint8) for row in rows])
 
 
@@ -163,16 +163,16 @@ def test_size() -> None:
         html = map_html(*inputs, max_bytes=most)
         assert len(html.encode()) <= most
         about = block(html, "about")
-        quality = int(re.findall(r"WebP of quality (\d+)", about["note"])[0])
+        quality = int(re.findall(r"WebP quality (\d+)", about["note"])[0])
         steps.append((about["side"], quality))
         lowered = f"lowered from 96 px and quality 75 to keep the map below {most / 1e6:.1f} MB"
         assert (lowered in about["note"]) == (steps[-1] != (96, 75))
-        assert 0 < len(html.encode()) - about["bytes"] < 80_000  # the script and the style are not data
+        assert 0 < len(html.encode()) - about["bytes"] < 80_000  # script and style are not counted as data
     assert steps[0] == (96, 75)
-    assert steps[1][0] == 96  # first the quality
+    assert steps[1][0] == 96  # the quality is lowered first
     assert steps[1][1] < 75
     assert steps == sorted(steps, reverse=True)
-    assert steps[-1][0] < 96  # then the side
+    assert steps[-1][0] < 96  # then the side is lowered
     with pytest.raises(ValueError, match="max_bytes must be about"):
         map_html(*inputs, max_bytes=90_000)
 
@@ -188,7 +188,7 @@ def test_the_least_size_that_is_named_is_enough() -> None:
 
 
 def test_a_guess_that_was_too_low() -> None:
-    """The sheets that the size is guessed from are plain, the others are not: the next quality is tried."""
+    """If the sampled sheets compress better than the others, the next quality is tried."""
     squares = Squares(n=330)
     order = interactive_map._along_a_curve(interactive_map._places(squares.view().positions))
     guessed = np.concatenate(list(interactive_map._blocks(order, 96, interactive_map.SAMPLES)))

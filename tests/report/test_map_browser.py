@@ -1,4 +1,4 @@
-"""The map in a real browser: moved, pointed at, clicked and searched with mouse, fingers and keys."""
+"""The map in a browser: panning, zooming, selection and search with mouse, touch and keyboard."""
 
 import functools
 import re
@@ -28,19 +28,19 @@ def fragment(squares: Squares) -> str:
 
 
 def show(page: Page, folder: Path, squares: Squares = SQUARES) -> Locator:
-    """Open the map; its picture."""
+    """Open the map and return its canvas."""
     open_file(page, write_page(folder, fragment(squares)))
     settle(page)
     return page.locator(".plane")
 
 
 def settle(page: Page) -> None:
-    """Until nothing moves and all is painted."""
+    """Wait until nothing moves and everything is drawn."""
     page.wait_for_function(f"() => {ATLAS}.painted && !{ATLAS}.camera.flight && !{ATLAS}.morph")
 
 
 def wait_until(page: Page, condition: Callable[[], bool]) -> None:
-    """For what the browser tells the page in its own time, such as another color scheme: nothing on the page says when."""
+    """Poll for changes that the page does not signal, such as another color scheme."""
     end = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < end, "the page has not changed in 20 seconds"
@@ -57,7 +57,7 @@ def camera(page: Page) -> dict[str, float]:
 
 
 def spot(page: Page, image: int) -> tuple[float, float]:
-    """Where an image is on the screen."""
+    """Return the position of an image on the screen."""
     box = page.locator(".plane").bounding_box()
     assert box
     x, y = page.evaluate(f"{ATLAS}.place({image})")
@@ -65,7 +65,7 @@ def spot(page: Page, image: int) -> tuple[float, float]:
 
 
 def lonely(page: Page, squares: Squares = SQUARES) -> list[int]:
-    """Images that lie in the picture with no other near them, so that it is clear which one is meant."""
+    """Return visible images with no other image close to them, so that a click is unambiguous."""
     places = np.array(page.evaluate(f"[...Array({squares.n}).keys()].map(i => {ATLAS}.place(i))"))
     apart = np.linalg.norm(places[:, None] - places, axis=2) + 1e9 * np.eye(squares.n)
     box = page.evaluate(f"[{ATLAS}.camera.width, {ATLAS}.camera.height]")
@@ -74,18 +74,18 @@ def lonely(page: Page, squares: Squares = SQUARES) -> list[int]:
 
 
 def color(canvas: Locator) -> NDArray[np.float64]:
-    """The mean color in the middle of a canvas, once it is painted."""
+    """Return the mean color at the center of a canvas, once it is drawn."""
     for _ in range(100):
         side = int(canvas.evaluate("canvas => canvas.width")) // 2
         pixels = read(canvas, side // 2, side // 2, side)
         if pixels[:, 3].all():
             return np.asarray(pixels[:, :3].mean(axis=0), np.float64)
         canvas.page.wait_for_timeout(20)
-    raise AssertionError("nothing was painted")
+    raise AssertionError("nothing was drawn")
 
 
 def read(canvas: Locator, x: float, y: float, side: int) -> NDArray[np.float64]:
-    """The pixels of a square, (side², 4); read from a copy, which is not slower for it the next time."""
+    """Return the pixels of a square, (side², 4), from a copy, since reading slows down a canvas."""
     script = """(canvas, [x, y, side]) => {
         const copy = new OffscreenCanvas(side, side).getContext('2d', {willReadFrequently: true});
         copy.drawImage(canvas, -Math.round(x), -Math.round(y));
@@ -95,11 +95,11 @@ def read(canvas: Locator, x: float, y: float, side: int) -> NDArray[np.float64]:
 
 
 def same_color(canvas: Locator, image: int, squares: Squares = SQUARES) -> bool:
-    return bool(abs(color(canvas) - squares.colors(np.array([image]))[0]).max() < 12)  # they are 36 apart
+    return bool(abs(color(canvas) - squares.colors(np.array([image]))[0]).max() < 12)  # colors are 36 apart
 
 
 def check_neighbors(page: Page, image: int, squares: Squares = SQUARES, view: int = 0) -> None:
-    """The panel against the neighbors as the package finds them."""
+    """Compare the panel with the neighbors that the package computes."""
     X = squares.embeddings(view)
     distances, neighbors = nearest_neighbors(X, min(5, len(X) - 1))
     expect(page.locator(".query .caption")).to_have_text(squares.captions[image])
@@ -113,7 +113,7 @@ def check_neighbors(page: Page, image: int, squares: Squares = SQUARES, view: in
     left, expected = int((labels == labels[image]).sum()) - 1, []
     for j in neighbors[image]:
         left -= labels[j] == labels[image]
-        wrong = "✗ wrong" if left else "– other class, none of its own is left"
+        wrong = "✗ wrong" if left else "– other class, after all of its own"
         words = "✓ right" if labels[j] == labels[image] else wrong
         expected.append((j, words, squares.class_names[labels[j]], squares.captions[j]))
     assert [(each["image"], each["said"], each["class"], each["caption"]) for each in said] == expected
@@ -146,7 +146,7 @@ def test_drag(browser_page: Page, tmp_path: Path) -> None:
     assert after["x"] == pytest.approx(before["x"] - 90 / before["zoom"])
     assert after["y"] == pytest.approx(before["y"] + 40 / before["zoom"])
     assert spot(page, 0) == pytest.approx((x + 90, y - 40))
-    expect(page.locator(".nothing")).to_be_visible()  # a drag is no click
+    expect(page.locator(".nothing")).to_be_visible()  # a drag is not a click
 
 
 def test_wheel_and_double_click(browser_page: Page, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_wheel_and_double_click(browser_page: Page, tmp_path: Path) -> None:
     page.mouse.wheel(0, -240)
     settle(page)
     assert camera(page)["zoom"] == pytest.approx(before["zoom"] * np.exp(0.48))
-    assert spot(page, image) == pytest.approx(place, abs=1)  # what is under the pointer stays there
+    assert spot(page, image) == pytest.approx(place, abs=1)  # the point under the pointer stays fixed
     page.mouse.wheel(0, 240)
     settle(page)
     assert camera(page)["zoom"] == pytest.approx(before["zoom"])
@@ -179,7 +179,7 @@ def test_wheel_that_scrolls_the_page(browser_page: Page, tmp_path: Path) -> None
     for _ in range(16):
         page.mouse.wheel(0, 150)
         page.wait_for_timeout(60)
-    assert page.evaluate("scrollY") > 1800  # past the map's upper edge, without a halt
+    assert page.evaluate("scrollY") > 1800  # past the top of the map, without stopping
     assert camera(page) == before
 
 
@@ -252,7 +252,7 @@ def test_hover(browser_page: Page, tmp_path: Path) -> None:
 
 
 def test_painted_thumbnails(browser_page: Page, tmp_path: Path) -> None:
-    """The map's own pixels: each image that lies alone shows its thumbnail at its place."""
+    """Isolated images show their thumbnails at their positions on the canvas."""
     page = browser_page
     show(page, tmp_path)
     for image in lonely(page):
@@ -268,12 +268,12 @@ def test_click(browser_page: Page, tmp_path: Path) -> None:
         page.mouse.click(*spot(page, image))
         check_neighbors(page, image)
         expect(page.locator(".live")).to_contain_text(
-            f"Chosen: {SQUARES.captions[image]}, class {SQUARES.class_names[image % 6]};"
+            f"Selected: {SQUARES.captions[image]}, class {SQUARES.class_names[image % 6]};"
         )
 
 
 def test_all_images_by_script(browser_page: Page, tmp_path: Path) -> None:
-    """The neighbors of every image are in the page, not only of those that lie alone."""
+    """The page has the neighbors of every image, not only of isolated ones."""
     page = browser_page
     show(page, tmp_path)
     for image in range(0, 120, 30):
@@ -282,7 +282,7 @@ def test_all_images_by_script(browser_page: Page, tmp_path: Path) -> None:
 
 
 def test_images_above_others_are_clicked_first(browser_page: Page, tmp_path: Path) -> None:
-    """The chosen image and its neighbors lie above all others, also where these have a dot or thumbnail nearer by."""
+    """The selected image and its neighbors are above all other images, even if another dot or thumbnail is closer."""
     page = browser_page
     show(page, tmp_path)
     page.evaluate(f"{ATLAS}.choose(7)")
@@ -322,12 +322,12 @@ def test_choosing_by_keys(browser_page: Page, tmp_path: Path) -> None:
     places = np.array(page.evaluate(f"[...Array(120).keys()].map(i => {ATLAS}.place(i))"))
     width, height = page.evaluate(f"[{ATLAS}.camera.width, {ATLAS}.camera.height]")
     pointed = int(str(page.locator(".card").get_attribute("data-image")))
-    expect(page.locator(".live")).to_contain_text(f"Nearest to the center: {SQUARES.captions[pointed]}")
+    expect(page.locator(".live")).to_contain_text(f"Closest to the center: {SQUARES.captions[pointed]}")
     page.keyboard.press("Enter")
     check_neighbors(page, pointed)
     side = page.evaluate(f"{ATLAS}.scene.side({ATLAS}.camera.zoom)")
     away = abs(places - np.array([width / 2, height / 2])).max(axis=1)
-    assert away[pointed] <= max(side / 2, away.min())  # under the center, or the nearest to it
+    assert away[pointed] <= max(side / 2, away.min())  # at the center, or the closest to it
     expect(page.locator(".chosen li button").first).to_be_focused()
 
 
@@ -376,7 +376,7 @@ def test_search_by_keys(browser_page: Page, tmp_path: Path) -> None:
     expect(field).to_have_value("")
     assert page.evaluate(f"{ATLAS}.searched") is None
     page.keyboard.type("zebra")
-    expect(page.get_by_role("listbox")).to_have_text("No class has this in its name")
+    expect(page.get_by_role("listbox")).to_have_text("No matching class")
     page.keyboard.press("Enter")
     assert page.evaluate(f"{ATLAS}.searched") is None
 
@@ -415,7 +415,7 @@ def test_no_failures(browser_page: Page, tmp_path: Path) -> None:
     page = browser_page
     show(page, tmp_path, Squares(n=60, classes=3, noise=0.01))
     page.get_by_role("button", name="Failures only (0)").click()
-    expect(page.locator(".message")).to_have_text("No failures: the nearest neighbor of every image is of its class.")
+    expect(page.locator(".message")).to_have_text("No failures: the nearest neighbor of every image is of the same class.")
     expect(page.locator(".live")).to_contain_text("No failures")
 
 
@@ -436,9 +436,9 @@ def test_views(browser_page: Page, tmp_path: Path) -> None:
     page.get_by_text("run 1").click()
     expect(page.get_by_role("radio", name="run 1")).to_be_checked()
     settle(page)
-    assert len(set(page.evaluate("seen"))) > 3  # they moved, they did not jump
+    assert len(set(page.evaluate("seen"))) > 3  # the images moved gradually
     check_neighbors(page, image, view=1)
-    assert spot(page, image) == pytest.approx(before, abs=1)  # the chosen image stays where it is
+    assert spot(page, image) == pytest.approx(before, abs=1)  # the selected image stays in place
     failures = int((SQUARES.view(1).ranks > 1).sum())
     expect(page.get_by_role("button", name=re.compile("Failures"))).to_have_text(f"Failures only ({failures})")
     page.get_by_role("radio", name="run 1").focus()
@@ -572,7 +572,7 @@ def test_few(browser_page: Page, tmp_path: Path, squares: Squares) -> None:
 
 
 def test_one_spot(browser_page: Page, tmp_path: Path) -> None:
-    """Images at one and the same position can all be pointed at."""
+    """Images at the same position can all be hovered."""
     page, squares = browser_page, Squares(n=30)
     view = replace(squares.view(), positions=np.zeros((30, 2)))
     html = map_html([view], squares.labels, squares.class_names, squares.captions, squares.thumbnails, max_bytes=10**7)
@@ -599,8 +599,8 @@ def test_sheets_are_decoded_when_in_view(browser_page: Page, tmp_path: Path) -> 
     page.evaluate(f"{ATLAS}.sheets.most = 4")
     page.evaluate(f"{ATLAS}.camera.set(0.5, 0.5, 14 / 0.8 * Math.sqrt(2000))")  # thumbnails of 14 pixels
     settle(page)
-    assert page.evaluate(decoded) <= 4 + 3  # those on their way are not dropped
-    for image in lonely(page, squares):  # and yet all are painted
+    assert page.evaluate(decoded) <= 4 + 3  # sheets that are being decoded are not dropped
+    for image in lonely(page, squares):  # all images are drawn nevertheless
         x, y = page.evaluate(f"{ATLAS}.place({image})")
         pixels = read(page.locator(".plane"), x - 2, y - 2, 4)[:, :3]
         assert abs(pixels.mean(axis=0) - squares.colors(np.array([image]))[0]).max() < 12
@@ -608,8 +608,8 @@ def test_sheets_are_decoded_when_in_view(browser_page: Page, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_sheets_in_use_are_not_dropped(browser_page: Page, tmp_path: Path) -> None:
-    """With room for very few: a picture whose sheet went while it was waited for is fetched again."""
-    page, squares = browser_page, Squares(n=2000, classes=400, noise=9.0)  # neighbors all over the sheets
+    """With a very small cache, a sheet that was evicted while waiting is decoded again."""
+    page, squares = browser_page, Squares(n=2000, classes=400, noise=9.0)  # neighbors are spread over the sheets
     show(page, tmp_path, squares)
     page.evaluate(f"{ATLAS}.sheets.most = 2")
     for image in range(0, 2000, 250):
@@ -620,7 +620,7 @@ def test_sheets_in_use_are_not_dropped(browser_page: Page, tmp_path: Path) -> No
 
 
 def test_dark(new_page: Callable[..., Page], tmp_path: Path) -> None:
-    """In the dark the map is dark, and changes when the system does."""
+    """The map follows the color scheme of the system."""
     page = new_page(color_scheme="dark")
     show(page, tmp_path)
     picture = page.locator(".plane")
@@ -630,7 +630,7 @@ def test_dark(new_page: Callable[..., Page], tmp_path: Path) -> None:
 
 
 def test_paper(new_page: Callable[..., Page], tmp_path: Path) -> None:
-    """What is printed is the map as it is, on white, also by those who read in the dark."""
+    """The map is printed in its current state, on white even in dark mode."""
     page = new_page(color_scheme="dark")
     picture = show(page, tmp_path)
     page.evaluate(f"""addEventListener('beforeprint', () => {{
@@ -644,7 +644,7 @@ def test_paper(new_page: Callable[..., Page], tmp_path: Path) -> None:
 
 
 def test_said_in_words(browser_page: Page, tmp_path: Path) -> None:
-    """Names and roles, as a screen reader gets them."""
+    """Accessible names and roles."""
     page = browser_page
     show(page, tmp_path)
     picture: dict[str, Any] = page.locator(".plane").evaluate(
@@ -656,4 +656,4 @@ def test_said_in_words(browser_page: Page, tmp_path: Path) -> None:
     unnamed = page.locator(".lifted-map button").filter(has_not_text=re.compile(r"\w"))
     assert all(button.get_attribute("aria-label") for button in unnamed.all())
     expect(page.locator(".live")).to_have_attribute("aria-live", "polite")
-    expect(page.locator(".note")).to_contain_text("Thumbnails of 96 px, WebP of quality 75.")
+    expect(page.locator(".note")).to_contain_text("Thumbnails of 96 px, WebP quality 75.")

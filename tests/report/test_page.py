@@ -28,7 +28,7 @@ VOID = {"br", "img", "input", "meta", "wbr"}
 
 
 class Parsed(HTMLParser):
-    """A page as its elements, each with its attributes, and the text inside each heading, cell and paragraph."""
+    """Elements of a page with their attributes, and the text inside each of them."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -71,7 +71,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> PackedImages:
 
 @pytest.fixture(scope="module")
 def runs(packed: PackedImages, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Good, bad, and an untrained one between them."""
+    """Write a pretrained trunk's embeddings, a good run and a worse run."""
     folder = tmp_path_factory.mktemp("runs")
     pool5 = folder / "pool5.npz"
     save_evaluated(embeddings(packed, spread=9.0, seed=1), pool5)
@@ -137,8 +137,8 @@ def test_the_headline_is_the_finding(page: Parsed, runs: list[Path]) -> None:
     assert difference.p < 0.05
     (headline,) = page.text_of("h1")
     assert headline.replace("\xa0", " ") == (
-        f"Lifted structured finds the right class first for {100 * recall:.1f} % of 40 images of 10 classes that it has never "
-        f"seen, {100 * difference.value:.1f} points above untrained ({words.p_text(difference.p)}).".replace("\xa0", " ")
+        f"Lifted structured reaches {100 * recall:.1f} % Recall@1 on 40 images of 10 classes not seen in training, "
+        f"{100 * difference.value:.1f} points above the pretrained trunk ({words.p_text(difference.p)}).".replace("\xa0", " ")
     )
 
 
@@ -158,26 +158,26 @@ def test_the_tables_have_the_scores(page: Parsed, runs: list[Path]) -> None:
 
 
 def test_galleries_show_what_is_nearest(file: Path, runs: list[Path], packed: PackedImages) -> None:
-    """Each gallery's first query: its picture has the colour of its image, and its neighbours are the nearest."""
+    """Check the first query of each gallery by the colors of its images."""
     text = file.read_text(encoding="utf-8")
     run = read_runs(runs, progress=False)[1]
-    neighbours = nearest_neighbors(run.embeddings, 5)[1]
-    colours = packed.images[packed.test][:, 8, 8].astype(int)  # every image has one of its own
+    neighbors = nearest_neighbors(run.embeddings, 5)[1]
+    colors = packed.images[packed.test][:, 8, 8].astype(int)  # unique per image
     for kind in ("successes", "failures", "instructive"):
         part = text[text.index(f'id="gallery-{kind}"') :]
         shown = []
         for address in re.findall(r'src="data:image/webp;base64,([^"]+)"', part)[:6]:
             with Image.open(io.BytesIO(base64.b64decode(address))) as picture:
-                colour = np.asarray(picture.convert("RGB"))[72, 72].astype(int)
-            shown.append(int(np.abs(colours - colour).sum(axis=1).argmin()))
-        assert shown[1:] == neighbours[shown[0]].tolist()
+                color = np.asarray(picture.convert("RGB"))[72, 72].astype(int)
+            shown.append(int(np.abs(colors - color).sum(axis=1).argmin()))
+        assert shown[1:] == neighbors[shown[0]].tolist()
         right = run.labels[shown[1]] == run.labels[shown[0]]
         assert right == (kind == "successes")
 
 
 def test_size_is_stated_and_kept(file: Path, runs: list[Path], tmp_path: Path) -> None:
     size = file.stat().st_size
-    assert f"One file of {size / 1e6:.1f} MB" in file.read_text(encoding="utf-8")
+    assert f"Self-contained file of {size / 1e6:.1f} MB" in file.read_text(encoding="utf-8")
     assert size < 80e6
     again = write_report(runs, tmp_path / "again.html", max_mb=(size + 3000) / 1e6, progress=False)
     assert again.stat().st_size <= size + 3000
@@ -186,7 +186,7 @@ def test_size_is_stated_and_kept(file: Path, runs: list[Path], tmp_path: Path) -
 def test_a_page_that_is_too_large_leaves_the_old_one(runs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     out.write_text("the old one")
-    with pytest.raises(ValueError, match=r"^max_mb must be above \d\.\d for this page and some more for its map, got 0\.1\."):
+    with pytest.raises(ValueError, match=r"^max_mb must be above \d\.\d to leave room for the map, got 0\.1\."):
         write_report(runs[1:2], out, max_mb=0.1, progress=False)
     assert out.read_text() == "the old one"
     assert list(tmp_path.iterdir()) == [out]
@@ -194,7 +194,7 @@ def test_a_page_that_is_too_large_leaves_the_old_one(runs: list[Path], tmp_path:
 
 @pytest.mark.parametrize("max_mb", [0, -1, float("nan"), float("inf"), True, "8"])
 def test_max_mb_is_a_number(max_mb: float, runs: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"max_mb must be a finite number above 0, got .*\. Most mailboxes take 20\."):
+    with pytest.raises(ValueError, match=r"max_mb must be a finite number above 0, got "):
         write_report(runs, tmp_path / "report.html", max_mb=max_mb)
 
 
@@ -209,8 +209,8 @@ def test_no_failures_and_no_word(packed: PackedImages, tmp_path: Path, capsys: p
     text = write_report([tmp_path / "perfect.npz"], tmp_path / "report.html", progress=False).read_text(encoding="utf-8")
     assert not capsys.readouterr().err
     page = Parsed(text)
-    assert "100.0 % of 40 images of 10 classes." in page.text_of("h1")[0].replace("\xa0", " ")
-    assert page.text_of("p").count("There are none: no query fits the rule.") == 2
+    assert "100.0 % Recall@1 on 40 images of 10 classes." in page.text_of("h1")[0].replace("\xa0", " ")
+    assert page.text_of("p").count("None: no query satisfies the rule.") == 2
     assert 'id="figure-confusions"' not in text
     assert 'id="figure-training"' not in text
 
@@ -220,19 +220,66 @@ def test_images_that_are_gone(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", packed, embeddings(packed, spread=3.0))
     shutil.rmtree(packed.folder)
     page = Parsed(write_report([run], tmp_path / "report.html", progress=False).read_text(encoding="utf-8"))
-    assert f"The images are no longer in {packed.folder}" in " ".join(page.text_of("li"))
-    assert any("How often these test classes were read cannot be told" in text for text in page.text_of("p"))
+    assert "The images are no longer in squares/packed." in " ".join(page.text_of("li"))
+    assert any("The number of evaluations on these test classes is unknown" in text for text in page.text_of("p"))
+
+
+def test_no_absolute_path_is_shown(tmp_path: Path) -> None:
+    packed = squares(tmp_path / "squares", classes=3, images=4)
+    weights, out = str(tmp_path / "weights.npz"), tmp_path / "reports"
+    found = embeddings(packed, spread=3.0)
+    absolute = replace(found, paths=tuple(str(packed.folder / path) for path in found.paths))
+    absolute = replace(absolute, protocol={**found.protocol, "trunk": f"transformers:{tmp_path / 'models' / 'vit'}"})
+    runs = [write_run(tmp_path / "run", packed, absolute, weights=weights), tmp_path / "reports" / "pool5.npz"]
+    out.mkdir()
+    save_evaluated(absolute, runs[1])
+    shutil.rmtree(packed.folder)  # the warning names the folder
+    text = write_report(runs, out / "report.html", progress=False).read_text(encoding="utf-8")
+    assert str(tmp_path) not in text
+    cells = Parsed(text).text_of("td")
+    assert {f"{tmp_path.name}/run", "pool5.npz", "transformers:models/vit"} <= set(cells)
+    assert any(f"weights={tmp_path.name}/weights.npz" in cell for cell in cells)
+
+
+def test_the_next_step_follows_from_the_results(runs: list[Path], packed: PackedImages, tmp_path: Path) -> None:
+    pool5, good, bad = read_runs(runs, progress=False)
+    ahead, behind = compare(good.scores, pool5.scores), compare(pool5.scores, good.scores)
+    unvalidated = [line for line in good.log if "recall_at_1" not in line]
+    perfect = read_runs([write_run(tmp_path / "run", packed, embeddings(packed, spread=0.01))], progress=False)[0]
+    for step, command in (
+        (words.next_step(replace(pool5, data=""), None, None), "liftedstruct evaluate FILE.npz --compare OTHER.npz"),
+        (words.next_step(pool5, None, None), "liftedstruct train FOLDER --out RUN --validation 0.1"),
+        (
+            words.next_step(replace(good, log=tuple(unvalidated)), pool5, ahead),
+            "liftedstruct train FOLDER --out RUN --validation 0.1",
+        ),
+        (words.next_step(good, None, None), "liftedstruct embed small FOLDER --out pool5.npz"),
+        (words.next_step(good, bad, compare(good.scores, bad.scores)), "liftedstruct embed small FOLDER --out pool5.npz"),
+        (words.next_step(good, pool5, compare(good.scores, good.scores)), "liftedstruct train FOLDER --out RUN --seed 1"),
+        (words.next_step(good, pool5, behind), "liftedstruct train FOLDER --out RUN --seed 1"),
+        (words.next_step(good, pool5, ahead), "liftedstruct check DATA"),
+        (
+            words.next_step(perfect, pool5, compare(perfect.scores, pool5.scores)),
+            "liftedstruct embed RUN FOLDER --part all --out all.npz",
+        ),
+    ):
+        assert step[1] == command
+    assert "no significant gain over the pretrained trunk" in words.next_step(good, pool5, behind)[0]
+
+
+def test_the_next_step_is_below_the_headline(page: Parsed) -> None:
+    assert "Next: check the dataset for duplicates and odd classes: liftedstruct check DATA" in page.text_of("p")
 
 
 def test_two_images_of_one_class_and_one_of_another(tmp_path: Path) -> None:
-    """As small as it gets: no microscope, lists of two neighbours."""
+    """The smallest report: no inspection of a batch, two neighbors per image."""
     packed = squares(tmp_path / "squares", classes=2, images=2)
     found = embeddings(packed)
     few = replace(found, **{name: getattr(found, name)[:3] for name in ("embeddings", "labels", "paths", "rows", "contents")})
     save_evaluated(few, tmp_path / "few.npz")
     text = write_report([tmp_path / "few.npz"], tmp_path / "report.html", progress=False).read_text(encoding="utf-8")
-    assert 'id="figure-microscope"' not in text
-    assert "of 2 images" in Parsed(text).text_of("h1")[0]
+    assert 'id="figure-batch-inspection"' not in text
+    assert "on 2 images" in Parsed(text).text_of("h1")[0]
 
 
 def test_published_figures_stand_beside_ours(packed: PackedImages, tmp_path: Path) -> None:
@@ -243,14 +290,14 @@ def test_published_figures_stand_beside_ours(packed: PackedImages, tmp_path: Pat
     page = Parsed(write_report([file], tmp_path / "report.html", progress=False).read_text(encoding="utf-8"))
     heads = page.text_of("th")
     assert "lifted structured 512-d, GoogLeNet; Rolínek et al., CVPR 2020" in heads
-    assert any(head.startswith("Reported by others, for reference") for head in heads)
+    assert any(head.startswith("Published scores, for reference") for head in heads)
     assert "47.2" in page.text_of("td")
     (recall,) = re.findall(r'id="figure-recall".*?</figure>', (tmp_path / "report.html").read_text(encoding="utf-8"), re.DOTALL)
     save_evaluated(replace(cub, part="train"), file)
     text = write_report([file], tmp_path / "train.html", progress=False).read_text(encoding="utf-8")
     assert "Rolínek" not in text
     (without,) = re.findall(r'id="figure-recall".*?</figure>', text, re.DOTALL)
-    assert recall.count("<path") > without.count("<path")  # neither in the table nor in the figure
+    assert recall.count("<path") > without.count("<path")  # not in the figure either
     save_evaluated(found, file)
     assert not read_runs([file], progress=False)[0].published
 
@@ -275,25 +322,27 @@ def test_a_difference_that_chance_explains(runs: list[Path]) -> None:
     comparison = compare(good.scores, good.scores)
     text = words.headline(good, replace(good, name="twin"), comparison).replace("\xa0", " ")
     recall = f"{100 * good.scores.recall[1].value:.1f} %"
-    assert text.endswith(f"never seen; no significant difference to twin ({recall}, p = 1.00).")
+    assert text.endswith(f"not seen in training; no significant difference from twin ({recall}, p = 1.00).")
 
 
 def test_what_is_said_of_other_data(packed: PackedImages, tmp_path: Path) -> None:
-    """What was seen in training is counted, by the record of the embedder and not by where the data is."""
+    """Images seen in training are counted by the embedder's record, not by the path of the dataset."""
     elsewhere = squares(tmp_path / "squares", classes=4)
     folder = write_run(tmp_path / "run", packed)
     for seen, text in (
-        (Seen(0, 24, 0, 4, 0, 0), " that it has never seen"),
+        (Seen(0, 24, 0, 4, 0, 0), " not seen in training"),
         (Seen(24, 24, 4, 4, 0, 0), " that it was trained on"),
         (Seen(6, 24, 1, 4, 0, 0), " (seen in training: 6 of 24 images, 1 of 4 classes)"),
         (Seen(0, 24, 0, 4, 0, 6), f" (seen in training: {Seen(0, 24, 0, 4, 0, 6)})"),
         (Seen(0, 24, 0, 4, 2, 0), f" (seen in training: {Seen(0, 24, 0, 4, 2, 0)})"),
     ):
         save_evaluated(embeddings(elsewhere, spread=0.1, seen=seen), folder / "embeddings.npz")
-        (run,) = read_runs([folder / "embeddings.npz"], progress=False)  # the folder is found from its file too
+        (run,) = read_runs([folder / "embeddings.npz"], progress=False)  # the run folder is also found from its file
         assert run.config is not None
-        assert words.headline(run, None, None).replace("\xa0", " ").endswith(f"100.0 % of 24 images of 4 classes{text}.")
-        warned = (f"Of the images that run is measured on, training has seen {seen}.",)
+        assert (
+            words.headline(run, None, None).replace("\xa0", " ").endswith(f"100.0 % Recall@1 on 24 images of 4 classes{text}.")
+        )
+        warned = (f"Seen in the training of run: {seen}.",)
         assert run.warnings == (warned if seen.any else ())
     alone = tmp_path / "alone.npz"
     found = embeddings(packed, seen=None)
@@ -301,7 +350,7 @@ def test_what_is_said_of_other_data(packed: PackedImages, tmp_path: Path) -> Non
     untrained = save_evaluated(found, tmp_path / "pool5.npz")
     one, two = read_runs([alone, untrained], progress=False)
     assert (one.trained, two.trained) == (True, False)
-    assert words.headline(one, None, None).endswith("of 40 images of 10 classes.")
+    assert words.headline(one, None, None).endswith("on 40 images of 10 classes.")
 
 
 def test_images_alone_in_their_class_are_nowhere_a_failure(tmp_path: Path) -> None:
@@ -310,22 +359,35 @@ def test_images_alone_in_their_class_are_nowhere_a_failure(tmp_path: Path) -> No
     few = replace(found, **{name: getattr(found, name)[:7] for name in ("embeddings", "labels", "paths", "rows", "contents")})
     save_evaluated(few, tmp_path / "few.npz")
     (run,) = read_runs([tmp_path / "few.npz"], progress=False)
-    assert words.headline(run, None, None).replace("\xa0", " ").endswith("100.0 % of 6 images of 2 classes.")
+    assert words.headline(run, None, None).replace("\xa0", " ").endswith("100.0 % Recall@1 on 6 images of 2 classes.")
     assert "confusions" not in words.single_run_figures(run)
     figure = FIGURES["confusions"](run)
     assert isinstance(figure, Figure)
     assert "no confusions" in [text.get_text() for text in figure.axes[0].texts]
 
 
-def test_an_untrained_one_is_the_measure(runs: list[Path]) -> None:
+def test_the_best_trained_run_is_compared_with_the_pretrained_trunk(runs: list[Path]) -> None:
     found: list[EvaluatedRun] = read_runs(runs, progress=False)
     pool5, good, bad = found
+    assert bad.scores.recall[1].value < good.scores.recall[1].value
+    twin = replace(good, name="twin")
     assert words.main_and_baseline(found) == (good, pool5)
-    assert words.main_and_baseline([bad, good]) == (bad, good)
+    assert words.main_and_baseline([bad, good]) == (good, bad)
+    assert words.main_and_baseline([bad, twin, good]) == (twin, bad)  # the first of equal runs
     assert words.main_and_baseline([pool5]) == (pool5, None)
 
 
-def test_svg_takes_the_colours_of_the_page() -> None:
+def test_the_trunk_is_pretrained_or_untrained(packed: PackedImages, tmp_path: Path) -> None:
+    found = embeddings(packed)
+    for weights, name in (("lite0.pth (sha256 0123)", "pretrained"), ("random weights, seed 0", "untrained")):
+        file = save_evaluated(replace(found, protocol={**found.protocol, "weights": weights}), tmp_path / "pool5.npz")
+        (run,) = read_runs([file], progress=False)
+        assert words.display_name(run) == run.label == name
+        page = Parsed(write_report([file], tmp_path / "report.html", progress=False).read_text(encoding="utf-8"))
+        assert page.text_of("h1")[0].startswith(f"{name.capitalize()} reaches")
+
+
+def test_svg_takes_the_colors_of_the_page() -> None:
     with styled():
         figure, (axes,) = new_figure(3, 2)
         axes.plot([1, 2], [3, 4], color="#7a1fa2")
@@ -342,18 +404,18 @@ def test_svg_takes_the_colours_of_the_page() -> None:
     assert set(re.findall(r"#(one-[^\")]+)", one)) <= names[0]
 
 
-def test_dark_pages_have_lighter_colours_for_the_paper_s_methods() -> None:
+def test_dark_pages_have_lighter_colors_for_the_paper_s_methods() -> None:
     from liftedstruct.figures.style import COLORS, NEGATIVE, OTHER_COLORS, POSITIVE
 
     css = (Path(words.__file__).parent / "page.css").read_text()
-    for colour in (*COLORS.values(), *OTHER_COLORS, POSITIVE, NEGATIVE):
-        found = re.search(rf"--hue-{colour[1:]}: #([0-9a-f]{{6}})", css)
+    for color in (*COLORS.values(), *OTHER_COLORS, POSITIVE, NEGATIVE):
+        found = re.search(rf"--hue-{color[1:]}: #([0-9a-f]{{6}})", css)
         assert found
-        assert brightness(found[1]) > brightness(colour[1:])
+        assert brightness(found[1]) > brightness(color[1:])
 
 
-def brightness(colour: str) -> float:
-    return sum(int(colour[at : at + 2], 16) for at in (0, 2, 4)) / 3
+def brightness(color: str) -> float:
+    return sum(int(color[at : at + 2], 16) for at in (0, 2, 4)) / 3
 
 
 def test_every_figure_of_the_page_is_one_of_the_registry(page: Parsed) -> None:
@@ -363,7 +425,7 @@ def test_every_figure_of_the_page_is_one_of_the_registry(page: Parsed) -> None:
 
 def test_what_was_set_is_said(packed: PackedImages, tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", packed, embeddings(packed), loss={"temperature": 0.05}, seed=3)
-    lines = dict(words.protocol(read_runs([folder], progress=False)))
+    lines = dict(words.protocol(read_runs([folder], progress=False), tmp_path))
     (settings,) = lines["Settings"]
     for text in ("loss=lifted_struct (margin 4.0, temperature 0.05)", "steps=20", "batch_size=12", "seed=3"):
         assert f", {text}" in settings
@@ -372,7 +434,7 @@ def test_what_was_set_is_said(packed: PackedImages, tmp_path: Path) -> None:
 
 
 def test_plain_embeddings(packed: PackedImages, tmp_path: Path) -> None:
-    """A file of np.savez is enough for a report."""
+    """A report of a plain np.savez file."""
     found, file = embeddings(packed), tmp_path / "plain.npz"
     np.savez(file, embeddings=found.embeddings, labels=found.labels)
     evaluate_file(file).save(scores_file(file))

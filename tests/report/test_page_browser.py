@@ -1,4 +1,4 @@
-"""The page in a real browser: quiet, within the width of a phone, legible in the dark, and usable by keys alone."""
+"""The report in a browser: no errors, phone width, dark mode, keyboard and printing."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touc
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page of two runs whose class names are as bad as can be."""
+    """Write a report of two runs with hostile class names."""
     folder = tmp_path_factory.mktemp("page")
     packed = squares(folder / "squares", classes=7, images=4, names=NASTY)
     run = write_run(folder / "run", packed, embeddings(packed, spread=3.0), steps=50)
@@ -30,7 +30,7 @@ def test_names_are_shown_and_run_nothing(browser_page: Page, file: Path) -> None
         shown = browser_page.locator(".gallery bdi.name", has_text=" ".join(name.split()))
         assert shown.count() > 0
     assert browser_page.locator(".gallery script, .gallery b, .numbers b").count() == 0
-    expect(browser_page.get_by_role("heading", level=1)).to_contain_text("finds the right class first")
+    expect(browser_page.get_by_role("heading", level=1)).to_contain_text("Recall@1 on")
     expect(browser_page.locator(".warnings li")).to_have_text("The training of run is not finished: step 20 of 50.")
 
 
@@ -50,12 +50,12 @@ def test_dark(new_page: Callable[..., Page], file: Path) -> None:
         open_file(page, file)
         assert contrast(style(page, "body", "backgroundColor"), style(page, "h1", "color")) > 7
         assert contrast(style(page, "body", "backgroundColor"), style(page, ".lead", "color")) > 4.5
-        assert style(page, "body", "color") in strokes(page)  # axes have the page's ink
+        assert style(page, "body", "color") in strokes(page)  # axes use the text color of the page
     for selector in ("body", "#figure-recall .sheet", ".dot"):
         assert style(light, selector, "backgroundColor") != style(dark, selector, "backgroundColor")
-    assert "rgb(122, 31, 162)" in strokes(light)  # the lifted loss
+    assert "rgb(122, 31, 162)" in strokes(light)  # lifted structured
     assert "rgb(122, 31, 162)" not in strokes(dark)
-    dark.emulate_media(media="print")  # on paper all is light
+    dark.emulate_media(media="print")  # print is always light
     assert style(dark, "body", "backgroundColor") == "rgb(255, 255, 255)"
     assert "rgb(122, 31, 162)" in strokes(dark)
     assert contrast("rgb(255, 255, 255)", style(dark, ".lead", "color")) > 7
@@ -66,18 +66,18 @@ def style(page: Page, selector: str, name: str) -> str:
 
 
 def strokes(page: Page) -> set[str]:
-    """The colours of the lines of a figure."""
+    """Return the colors of the lines of a figure."""
     return set(page.evaluate("[...document.querySelectorAll('#figure-recall path')].map(p => getComputedStyle(p).stroke)"))
 
 
 def test_by_keys_alone(browser_page: Page, file: Path) -> None:
     open_file(browser_page, file)
     browser_page.keyboard.press("Tab")
-    expect(browser_page.get_by_role("link", name="To the content")).to_be_focused()
+    expect(browser_page.get_by_role("link", name="Skip to content")).to_be_focused()
     assert browser_page.locator(".skip").bounding_box()["x"] >= 0  # type: ignore[index]
     browser_page.keyboard.press("Enter")
     assert browser_page.evaluate("location.hash") == "#main"
-    for name in ("Scores", "Map", "Galleries", "Figures", "How the loss works", "What was run"):
+    for name in ("Scores", "Map", "Galleries", "Figures", "How the loss works", "Protocol"):
         link = browser_page.get_by_role("navigation").get_by_role("link", name=name)
         link.focus()
         browser_page.keyboard.press("Enter")
@@ -104,7 +104,7 @@ def test_to_a_screen_reader(browser_page: Page, file: Path) -> None:
     open_file(browser_page, file)
     for role in ("banner", "navigation", "main", "contentinfo"):
         assert browser_page.get_by_role(role).count() == 1
-    assert browser_page.get_by_role("img", name="Recall@K. The share of images that have one of their class").count() == 1
+    assert browser_page.get_by_role("img", name="Recall@K. Share of images with an image of their class").count() == 1
     table = browser_page.get_by_role("table", name="Scores in percent")
     expect(table.get_by_role("columnheader").first).to_have_text("Run")
     assert table.get_by_role("rowheader").count() == 2
@@ -121,10 +121,10 @@ def test_print_opens_what_is_folded(browser_page: Page, file: Path, tmp_path: Pa
 
 
 def contrast(one: str, two: str) -> float:
-    """Of two colours as the browser writes them, by the definition of WCAG."""
+    """Return the WCAG contrast ratio of two CSS colors."""
 
-    def luminance(colour: str) -> float:
-        parts = [int(part) / 255 for part in colour[4:-1].split(",")]
+    def luminance(color: str) -> float:
+        parts = [int(part) / 255 for part in color[4:-1].split(",")]
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 

@@ -23,7 +23,9 @@ def test_what_a_run_holds(packed: PackedImages, tmp_path: Path, capsys: pytest.C
     (run,) = read_runs([write_run(tmp_path / "run", packed, found)])
     assert (run.name, run.method) == ("lifted_struct", "lifted_struct")
     assert (run.size, run.trained, run.steps) == (8, True, 20)
-    assert run.minutes == pytest.approx((10 * 12 / 10 + 10 * 12 / 20) / 60)  # two lines of ten steps of twelve images
+    assert run.minutes == pytest.approx(
+        (10 * 12 / 10 + 10 * 12 / 20) / 60
+    )  # two log lines of ten steps with twelve images each
     assert len(run) == len(found) == 36
     assert run.record["torch"] == "2.0"
     assert not run.warnings
@@ -63,7 +65,7 @@ def test_scores_are_read_and_nothing_is_measured(packed: PackedImages, tmp_path:
     kept = {path: path.read_bytes() for path in (folder / "scores.json", tmp_path / "pool5.json")}
     runs = read_runs([folder, file])
     for run in runs:
-        expected = evaluate(run.embeddings, run.labels, ks=(1, 2, 4, 8, 16, 32))  # the larger K come out of the ranks
+        expected = evaluate(run.embeddings, run.labels, ks=(1, 2, 4, 8, 16, 32))  # larger K come from the ranks
         assert run.scores.measures == expected.measures
     assert count_test_evaluations(packed.folder, packed.checksum) == before
     assert {path: path.read_bytes() for path in kept} == kept
@@ -98,8 +100,8 @@ def test_plain_embeddings(packed: PackedImages, tmp_path: Path) -> None:
     (run,) = read_runs([file])
     assert (run.name, run.dataset, run.part, run.trained) == ("plain", "", "all", False)
     assert set(run.class_names) == {found.class_names[label] for label in found.labels}
-    assert "placeholders" in run.warnings[0]
-    with pytest.raises(ValueError, match="same images"):  # it does not say which images it is of
+    assert "Placeholders" in run.warnings[0]
+    with pytest.raises(ValueError, match="same images"):  # it does not record its images
         read_runs([file, save_evaluated(found, tmp_path / "pool5.npz")])
 
 
@@ -127,13 +129,13 @@ def test_images_that_are_gone(packed: PackedImages, tmp_path: Path) -> None:
     found = embeddings(packed)
     save_evaluated(replace(found, protocol={**found.protocol, "checksum": "another"}), folder / "embeddings.npz")
     (run,) = read_runs([folder])
-    assert "are others than those that were embedded" in run.warnings[0]
+    assert "are not the ones that were embedded" in run.warnings[0]
 
 
 def test_what_is_no_run(packed: PackedImages, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", packed)
     (tmp_path / "text.npz").write_text("no archive")
-    with pytest.raises(ValueError, match="runs must be at least one"):
+    with pytest.raises(ValueError, match="runs must have at least one"):
         read_runs([])
     for path, text in (
         (run, "Write it with: liftedstruct embed"),
@@ -152,7 +154,7 @@ def test_runs_are_of_the_same_images(packed: PackedImages, tmp_path: Path) -> No
     changed = found.contents.copy()
     changed[4] += 1
     others = {"fewer": fewer, "replaced": replace(found, contents=changed)}
-    others["relabelled"] = replace(found, labels=np.roll(found.labels, 1))
+    others["relabeled"] = replace(found, labels=np.roll(found.labels, 1))
     for name, other in others.items():
         with pytest.raises(ValueError, match=rf"must be of the same images.* {file} and .*{name}"):
             read_runs([file, save_evaluated(other, tmp_path / f"{name}.npz")])

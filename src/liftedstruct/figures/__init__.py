@@ -1,8 +1,8 @@
-"""Arrays to figures: curves, galleries, maps and the figures of the paper, in print quality. It reads no file and no model."""
+"""Print-quality figures drawn from arrays, not from files or models: curves, galleries, maps and the paper's illustrations."""
 
-from liftedstruct.figures import style  # noqa: F401, first: where matplotlib is missing it says what to install
+from liftedstruct.figures import style  # noqa: F401, first: if matplotlib is missing, its error says what to install
 from liftedstruct.figures.curves import recall_curves, score_figure, training_curves
-from liftedstruct.figures.distributions import confusion_figure, distance_histogram, microscope_figure
+from liftedstruct.figures.distributions import confusion_figure, distance_histogram, inspection_figure
 from liftedstruct.figures.evaluated_run import EvaluatedRun
 from liftedstruct.figures.galleries import MARKS, Queries, choose_queries, gallery
 from liftedstruct.figures.illustrations import batch_graph, failure_modes, mining, network_layouts
@@ -28,7 +28,7 @@ __all__ = [
     "failure_modes",
     "figure_bytes",
     "gallery",
-    "microscope_figure",
+    "inspection_figure",
     "mining",
     "network_layouts",
     "placeholders",

@@ -1,4 +1,4 @@
-"""Axes and legends that several figures share: log axes, percent axes, ticks, and a note on axes without data."""
+"""Shared axes and legends: log axes, percent axes, ticks, and a note on empty axes."""
 
 from collections.abc import Sequence
 
@@ -12,18 +12,18 @@ from liftedstruct.figures.style import FAINT
 
 __all__ = ["DASHED", "PERCENT", "figure_legend", "log_axis", "note_empty", "percent_axis", "round_ticks"]
 
-DASHED = (0, (3, 1.5))  # a line style
+DASHED = (0, (3, 1.5))  # line style
 PERCENT = FuncFormatter(lambda value, _: f"{value:g} %")
-MIN_GAP = 0.055  # of an axis: ticks nearer than that to the last labeled one have no label
+MIN_GAP = 0.055  # fraction of the axis; ticks closer than this to the last labeled tick have no label
 
 
 def round_ticks(most: int, integer: bool = False) -> MaxNLocator:
-    """At most so many ticks at round numbers."""
+    """Return a locator of at most `most` ticks at round numbers."""
     return MaxNLocator(most, integer=integer, steps=[1, 2, 5, 10])
 
 
 def figure_legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Below the axes, in as many columns as the figure has room for; matplotlib fills them one after the other."""
+    """Add a legend below the axes, in as many columns as fit. Matplotlib fills it column by column."""
     lengths = [len(str(handle.get_label())) for handle in handles]
     for columns in range(len(handles), 0, -1):
         width = sum(5.3 * max(part) + 48 for part in np.array_split(lengths, columns))
@@ -33,7 +33,7 @@ def figure_legend(figure: Figure, handles: Sequence[Artist]) -> None:
 
 
 def log_axis(axes: Axes, values: Sequence[int], label: str) -> None:
-    """K or embedding size in log space, with the values at the ticks; those that have no room stay without a label."""
+    """Set up a log axis for K or the embedding dimension, with a tick at each value. Labels that do not fit are left out."""
     axes.set_xlabel(label)
     if not values:
         axes.set_xticks([])
@@ -51,10 +51,10 @@ def log_axis(axes: Axes, values: Sequence[int], label: str) -> None:
 
 
 def percent_axis(axes: Axes) -> None:
-    """Scores of 0 to 100 with some space around them, or a note that there are none."""
+    """Set up an axis of scores from 0 to 100 with padding, or note that there are none."""
     axes.yaxis.set_major_formatter(PERCENT)
     if not axes.has_data():
-        note_empty(axes, "not measured")
+        note_empty(axes, "not evaluated")
         return
     low, high = axes.dataLim.intervaly
     space = max(0.06 * (high - low), 1.5)
@@ -63,6 +63,6 @@ def percent_axis(axes: Axes) -> None:
 
 
 def note_empty(axes: Axes, text: str) -> None:
-    """A note in the middle of axes that have nothing to show."""
+    """Write a note in the middle of empty axes."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT)
     axes.set(xticks=[], yticks=[])

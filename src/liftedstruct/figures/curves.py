@@ -1,6 +1,6 @@
-"""Scores against the size of the embedding and against K, as in the paper, with intervals; and training curves.
+"""Scores against the embedding dimension and against K, as in the paper, with confidence intervals; and training curves.
 
-A score that was not measured leaves a gap. Published scores are drawn hollow, with their source in the legend.
+A missing score leaves a gap. Published scores have hollow markers and their source in the legend.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from liftedstruct.evaluation import Estimate, Scores
 from liftedstruct.figures.axes import DASHED, PERCENT, figure_legend, log_axis, note_empty, percent_axis, round_ticks
 from liftedstruct.figures.published import Published
-from liftedstruct.figures.style import COLORS, FAINT, INK, METHOD_NAMES, OTHER_COLORS, PAPER, method_color, new_figure, styled
+from liftedstruct.figures.style import COLORS, FAINT, INK, OTHER_COLORS, PAPER, method_color, method_name, new_figure, styled
 from liftedstruct.figures.text import shorten
 
 __all__ = ["recall_curves", "score_figure", "training_curves"]
@@ -27,28 +27,28 @@ LogLines = Sequence[Mapping[str, Any]]
 
 MARKERS = {"pool5": "X", "contrastive": "s", "triplet": "^", "lifted_struct": "o"}
 OTHER_MARKERS = "DvPp<h>*"
-DASHES = ((0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (4, 2)))  # of published rows, one for each source
-RUN_DASHES = ("-", (0, (6, 2)), (0, (2, 1.2)))  # when there are more runs than colors
-CLUSTERINGS = {"affinity": "affinity propagation", "kmeans": "k-means"}  # the paper's first
-APART, FAR_APART = 3.5, 40.0  # points between the intervals of two methods at one place; where there is only one place
-MANY = 100  # logged steps from which on the running mean is drawn too
-MEAN_OF = 25  # the mean runs over one part in so many
+DASHES = ((0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (4, 2)))  # of published scores, one per source
+RUN_DASHES = ("-", (0, (6, 2)), (0, (2, 1.2)))  # if there are more runs than colors
+CLUSTERINGS = {"affinity": "affinity propagation", "kmeans": "k-means"}  # the paper's method first
+APART, FAR_APART = 3.5, 40.0  # points between the intervals of two methods at the same x; if there is only one x
+MANY = 100  # logged steps above which a running mean is drawn too
+MEAN_OF = 25  # the running mean covers 1/25 of the steps on each side
 
 
 class Style(NamedTuple):
-    """The style of a line, and the shift that keeps its intervals beside those of the others."""
+    """Style of a line, and the horizontal shift that keeps its intervals from overlapping those of other lines."""
 
     label: str
     color: str
     marker: str
-    place: float  # 0 in the middle of the methods, 1 for the next
+    place: float  # 0 at the center, 1 for the next method
 
 
 @styled()
 def recall_curves(scores: Mapping[str, Scores], published: Sequence[Published] = ()) -> Figure:
-    """Recall@K against K in log space, one line per method, with 95 % intervals."""
+    """Plot Recall@K against K on a log axis, one line per method, with 95 % confidence intervals."""
     figure, (axes,) = new_figure(6.8, 4.8)
-    styles = _styles(scores, published)
+    styles = _styles(scores, published, _weights(scores.get("pool5")))
     _draw_recall(axes, scores, published, styles)
     figure_legend(figure, [*_method_handles(styles, scores, {}), *_note_handles(published)])
     return figure
@@ -56,18 +56,19 @@ def recall_curves(scores: Mapping[str, Scores], published: Sequence[Published] =
 
 @styled()
 def score_figure(scores: Mapping[str, Mapping[int, Scores]], published: Sequence[Published] = ()) -> Figure:
-    """The paper's three panels: F1 and NMI against the size of the embedding, and Recall@K against K at one size.
+    """Plot the paper's three panels: F1 and NMI against the embedding dimension, and Recall@K against K at one dimension.
 
-    F1 and NMI are of affinity propagation, or of k-means if nothing else was run. The size of the third panel is the largest
-    of those that most methods have; a method without it is drawn at its own largest, which the legend says.
+    F1 and NMI are computed on the clusters of affinity propagation, or of k-means if that is all there is. The third panel uses
+    the largest of the dimensions that most methods have. A method without it is drawn at its own largest dimension, which the
+    legend states.
 
     Args:
-        scores: {method: {size: scores}}. A single size of "pool5" is a level that goes all the way across: it has no head.
-        published: scores of other papers, for the third panel.
+        scores: {method: {dimension: scores}}. "pool5" with a single dimension is a horizontal line, since it has no head.
+        published: scores from other papers, for the third panel.
 
     """
     figure, (f1, nmi, recall) = new_figure(12.0, 4.2, columns=3)
-    styles = _styles(scores, published)
+    styles = _styles(scores, published, _weights(*scores.get("pool5", {}).values()))
     trained = {method: sizes for method, sizes in scores.items() if not _is_level(method, scores)}
     _draw_clustering(f1, "F1", scores, trained)
     _draw_clustering(nmi, "NMI", scores, trained)
@@ -76,7 +77,7 @@ def score_figure(scores: Mapping[str, Mapping[int, Scores]], published: Sequence
     chosen = {method: common if common in sizes else max(sizes) for method, sizes in scores.items() if sizes}
     _draw_recall(recall, {method: scores[method][size] for method, size in chosen.items()}, published, styles)
     if common:
-        recall.set_title(f"Recall@K, size {common:,}")
+        recall.set_title(f"Recall@K, {common:,}-d")
     other = {method: size for method, size in chosen.items() if size != common}
     figure_legend(figure, [*_method_handles(styles, scores, other), *_note_handles(published)])
     return figure
@@ -84,10 +85,10 @@ def score_figure(scores: Mapping[str, Mapping[int, Scores]], published: Sequence
 
 @styled()
 def training_curves(logs: Mapping[str, LogLines]) -> Figure:
-    """Loss, validation Recall@1, share of active pairs and distances against the step, one color per run.
+    """Plot loss, validation Recall@1, share of active pairs and mean distances against the step, one color per run.
 
     Args:
-        logs: {run: lines of its log.jsonl}. What a line lacks is left out; a run that failed has a mark where it ended.
+        logs: {run: lines of its log.jsonl}. Missing values are skipped. A vertical line marks the step at which a run failed.
 
     """
     figure, axes = new_figure(9.6, 6.4, rows=2, columns=2, sharex=True)
@@ -121,7 +122,7 @@ def training_curves(logs: Mapping[str, LogLines]) -> Figure:
         active.set_ylim(-4, 104)
     if distances.lines:
         distances.set_ylim(bottom=0)
-        kinds = (("one class", "-"), ("different classes", DASHED))
+        kinds = (("same class", "-"), ("different classes", DASHED))
         distances.legend(handles=[Line2D([], [], color=INK, ls=ls, label=label) for label, ls in kinds])
     figure_legend(figure, handles)
     return figure
@@ -130,7 +131,7 @@ def training_curves(logs: Mapping[str, LogLines]) -> Figure:
 def _draw_clustering(
     axes: Axes, title: str, scores: Mapping[str, Mapping[int, Scores]], trained: Mapping[str, Mapping[int, Scores]]
 ) -> None:
-    """F1 or NMI against the sizes of the trained methods; the others are levels."""
+    """Plot F1 or NMI against the dimensions of the trained methods; the others are horizontal lines."""
     measured = {name for sizes in scores.values() for each in sizes.values() for name in each.clusters}
     clustering = next((name for name in CLUSTERINGS if name in measured), "affinity")
     axes.set_title(f"{title}, {CLUSTERINGS[clustering]}")
@@ -140,10 +141,10 @@ def _draw_clustering(
         if method in trained:
             _draw_estimates(axes, every, [found.get(size) for size in every], styles[method], len(every) == 1)
             continue
-        for level in (one for one in found.values() if one is not None):  # it has no sizes: a line all the way across
+        for level in (one for one in found.values() if one is not None):
             axes.axhspan(100 * level.low, 100 * level.high, color=COLORS[method], alpha=0.13, lw=0, zorder=1)
             axes.axhline(100 * level.value, color=COLORS[method], ls=(0, (4, 2)), zorder=2)
-    log_axis(axes, every, "size of the embedding")
+    log_axis(axes, every, "embedding dimension")
     percent_axis(axes)
 
 
@@ -164,10 +165,10 @@ def _draw_recall(axes: Axes, scores: Mapping[str, Scores], published: Sequence[P
 
 
 def _draw_estimates(axes: Axes, x: Sequence[int], estimates: Sequence[Estimate | None], style: Style, alone: bool) -> None:
-    """A line through the values, a bar for each interval, nothing where there is no estimate.
+    """Plot a line through the values and a bar per interval, with gaps for missing estimates.
 
-    The methods stand side by side, so that their intervals do not hide each other; ``alone`` says that the axis has one place
-    only, where there is room for the numbers too.
+    Methods are shifted sideways so that their intervals do not overlap. `alone` means that the axis has a single x and
+    therefore room to print the values.
     """
     known = [(at, e) for at, e in zip(x, estimates, strict=True) if e is not None]
     if not known:
@@ -188,7 +189,7 @@ def _draw_estimates(axes: Axes, x: Sequence[int], estimates: Sequence[Estimate |
 
 
 def _draw_log(axes: Axes, lines: LogLines, key: str, color: str, dashes: Any = "-", factor: float = 1, **settings: Any) -> None:
-    """What a log has under one key; where there is much of it, thin, with its running mean over it."""
+    """Plot the values of one key of a log; long logs are drawn thin, with their running mean on top."""
     found = [(line["step"], factor * line[key]) for line in lines if "step" in line and line.get(key) is not None]
     if not found:
         return
@@ -201,7 +202,7 @@ def _draw_log(axes: Axes, lines: LogLines, key: str, color: str, dashes: Any = "
 
 
 def _running_mean(y: Array, reach: int) -> Array:
-    """The mean over so many neighbors on each side, fewer at the ends; what is not finite does not count."""
+    """Return the mean over up to `reach` neighbors on each side, without values that are not finite."""
     known, window = np.isfinite(y), np.ones(2 * reach + 1)
     count = np.convolve(known, window, "same")
     with np.errstate(invalid="ignore"):
@@ -209,8 +210,13 @@ def _running_mean(y: Array, reach: int) -> Array:
     return mean
 
 
-def _styles(methods: Iterable[str], published: Iterable[Published] = ()) -> dict[str, Style]:
-    """A style for each method, those of the paper in its order first."""
+def _weights(*scores: Scores | None) -> str:
+    """Return the origin of the weights from the protocol of the first scores that are given."""
+    return next((each.protocol.get("weights", "") for each in scores if each), "")
+
+
+def _styles(methods: Iterable[str], published: Iterable[Published] = (), weights: str = "") -> dict[str, Style]:
+    """Return a style per method, the paper's methods first; `weights` is the origin of the weights of "pool5"."""
     own = list(methods)
     every = dict.fromkeys([*own, *(row.method for row in published)])
     others = [method for method in every if method not in COLORS]
@@ -219,9 +225,9 @@ def _styles(methods: Iterable[str], published: Iterable[Published] = ()) -> dict
     styles = {}
     for method in ordered:
         number = others.index(method) if method in others else 0
-        label = shorten(METHOD_NAMES.get(method, method), 32)
+        label = shorten(method_name(method, weights), 32)
         styles[method] = Style(
-            label=f" {label}" if label.startswith("_") or not label else label,  # matplotlib leaves out what begins with _
+            label=f" {label}" if label.startswith("_") or not label else label,  # matplotlib skips labels that start with _
             color=method_color(method, number),
             marker=MARKERS.get(method, OTHER_MARKERS[number % len(OTHER_MARKERS)]),
             place=drawn.index(method) - (len(drawn) - 1) / 2 if method in drawn else 0.0,
@@ -234,25 +240,25 @@ def _is_level(method: str, scores: Mapping[str, Mapping[int, Scores]]) -> bool:
 
 
 def _published_dashes(published: Iterable[Published]) -> dict[tuple[str, str, int], Any]:
-    """A line style for each source, trunk and size that rows are published for."""
+    """Return a line style per source, trunk and dimension of the published scores."""
     groups = dict.fromkeys((row.source, row.trunk, row.size) for row in published)
     return {group: DASHES[number % len(DASHES)] for number, group in enumerate(groups)}
 
 
 def _method_handles(styles: Mapping[str, Style], drawn: Container[str], sizes: Mapping[str, int]) -> list[Line2D]:
-    """Legend entries of the methods, with their size where it is not that of the others; hollow if only published."""
+    """Return legend entries of the methods, with the dimension if it differs from the others; hollow if only published."""
     handles = []
     for method, style in styles.items():
-        label = f"{style.label} (size {sizes[method]:,})" if method in sizes else style.label
+        label = f"{style.label} ({sizes[method]:,}-d)" if method in sizes else style.label
         kind: dict[str, Any] = {"mec": PAPER, "mew": 0.6} if method in drawn else {"mfc": PAPER, "mew": 1.2, "ls": "none"}
         handles.append(Line2D([], [], color=style.color, marker=style.marker, ms=6, label=label, **kind))
     return handles
 
 
 def _note_handles(published: Iterable[Published]) -> list[Line2D]:
-    """Legend entries: what the bars are, and where the hollow points are from."""
-    handles = [Line2D([], [], color=FAINT, marker="|", ms=11, mew=1.6, ls="none", label="95 % interval")]
+    """Return legend entries that explain the bars and name the sources of the hollow markers."""
+    handles = [Line2D([], [], color=FAINT, marker="|", ms=11, mew=1.6, ls="none", label="95 % confidence interval")]
     for (source, trunk, size), dashes in _published_dashes(published).items():
-        label = shorten(f"published: {source}, {trunk}, size {size}", 80)
+        label = shorten(f"published: {source}, {trunk}, {size}-d", 80)
         handles.append(Line2D([], [], color=FAINT, ls=dashes, lw=1.1, marker="o", ms=6, mfc=PAPER, mec=INK, label=label))
     return handles

@@ -1,4 +1,4 @@
-"""A run as figures and reports show it: its embeddings and scores, and what is computed from them when first asked for."""
+"""Evaluated run for figures and reports: embeddings, scores, training record, and cached neighbors and map positions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from liftedstruct.embeddings import Embeddings
 from liftedstruct.evaluation import Scores
 from liftedstruct.figures.galleries import SHOWN
 from liftedstruct.figures.published import Published, published_for
+from liftedstruct.figures.style import method_name
 from liftedstruct.figures.thumbnails import Thumbnails
 from liftedstruct.losses import BatchInspection, inspect_batch
 from liftedstruct.projection import tsne
@@ -24,22 +25,22 @@ from liftedstruct.training import TRAINED, TrainConfig
 
 __all__ = ["EvaluatedRun"]
 
-BATCH_CLASSES = 32  # two images of each are the microscope's batch
+BATCH_CLASSES = 32  # classes in the batch that is inspected, two images per class
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EvaluatedRun(Embeddings):
-    """The embeddings of a run, or of an untrained trunk, with their scores and the record of the training."""
+    """Embeddings of a run, or of a trunk that was not fine-tuned, with their scores and the record of the training."""
 
-    name: str  # in legends
-    method: str  # what was trained: a loss, or the name of an untrained one
-    file: Path  # of the embeddings
+    name: str  # unique among the runs of a report
+    method: str  # loss, or the file's name if there is no run folder, such as "pool5"
+    file: Path  # file of the embeddings
     scores: Scores
-    config: TrainConfig | None  # None for embeddings that are not in the folder of a run
-    record: Mapping[str, Any]  # versions and data that the run began with
+    config: TrainConfig | None  # None for embeddings that are not in a run folder
+    record: Mapping[str, Any]  # versions and dataset at the start of the run
     log: tuple[Mapping[str, Any], ...]  # lines of log.jsonl
     thumbnails: Thumbnails
-    warnings: tuple[str, ...]  # what a reader of the report has to know
+    warnings: tuple[str, ...]  # caveats for readers of the report
     progress: bool  # print progress to stderr
 
     @property
@@ -48,32 +49,37 @@ class EvaluatedRun(Embeddings):
         return str(self.protocol.get("data", ""))
 
     @property
+    def label(self) -> str:
+        """Name of the method in tables and sentences."""
+        return method_name(self.method, str(self.protocol.get("weights", "")))
+
+    @property
     def size(self) -> int:
-        """d, of the embedding."""
+        """Dimension of the embedding, d."""
         return int(self.embeddings.shape[1])
 
     @property
     def temperature(self) -> float:
-        """What the loss divides distances by."""
+        """Temperature of the loss, by which it divides distances."""
         return self._loss_option("temperature")
 
     def _loss_option(self, name: str) -> float:
-        """Margin or temperature of the loss; both are 1 in the paper, which is taken if nothing was trained."""
+        """Return the margin or temperature of the loss, or the paper's value, 1, if there was no training."""
         return float(self.config.loss.options.get(name, 1.0)) if self.config else 1.0
 
     @property
     def trained(self) -> bool:
-        """Whether it was trained for this, as far as the files tell."""
+        """Whether the files record a training, in a run folder or in the origin of the weights."""
         return self.config is not None or str(self.protocol.get("weights", "")).startswith(TRAINED)
 
     @property
     def steps(self) -> int:
-        """Training steps in the log."""
+        """Number of training steps in the log."""
         return max((line["step"] for line in self.log if "failed" not in line), default=0)
 
     @property
     def minutes(self) -> float:
-        """Minutes that the steps of the log took, by their images per second; without validations."""
+        """Training time in minutes from the logged images per second, without validation."""
         batch, seconds, before = self.config.batch_size if self.config else 0, 0.0, 0
         for line in self.log:
             if line.get("images_per_second"):
@@ -83,23 +89,23 @@ class EvaluatedRun(Embeddings):
 
     @property
     def published(self) -> tuple[Published, ...]:
-        """What others report for the test images of this dataset; nothing if these are other images."""
+        """Scores published for the test images of this dataset; empty for other parts."""
         return published_for(self.dataset) if self.part == "test" else ()
 
     @cached_property
     def nearest(self) -> tuple[NDArray[np.float64], Indices]:
-        """Distances and rows of the five nearest images of each, 2 x (n, 5); fewer where there are not so many images."""
+        """Distances and rows of the five nearest neighbors of each image, 2 x (n, 5), or (n, n - 1) for fewer images."""
         if self.progress:
             say(f"{self.name}: neighbors of {len(self):,} images")
         return nearest_neighbors(self.embeddings, min(SHOWN, len(self) - 1))
 
     @cached_property
     def positions(self) -> NDArray[np.float32]:
-        """Where each image lies on the map, (n, 2)."""
+        """Position of each image on the t-SNE map, (n, 2)."""
         return tsne(self.embeddings, progress=self.progress)
 
-    def microscope(self, seed: int = 0) -> BatchInspection:
-        """What the lifted loss sees in a batch of these images, two of each class."""
+    def inspect_batch(self, seed: int = 0) -> BatchInspection:
+        """Inspect the lifted structured loss on a batch of these images, two per class."""
         sizes = np.unique(self.labels, return_counts=True)[1]
         batch_size = 2 * min(BATCH_CLASSES, int((sizes > 1).sum()))
         rows = BalancedSampler(self.labels, batch_size, samples_per_class=2, seed=seed).batch(0)

@@ -1,4 +1,4 @@
-"""Galleries: queries and their nearest neighbors, right and wrong marked, chosen by a rule that is printed beneath them."""
+"""Galleries of queries and their nearest neighbors, marked as right or wrong, with the selection rule printed below."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,50 +23,50 @@ __all__ = ["MARKS", "RULES", "SHOWN", "Queries", "choose_queries", "gallery"]
 
 Distances = NDArray[np.floating]
 
-SHOWN = 5  # neighbors of a query, as in the paper
+SHOWN = 5  # neighbors per query, as in the paper
 RULES = {
-    "failures": "Failures: queries whose nearest image is of another class, drawn by seed {seed}, one of each class before any "
-    "class has a second.",
-    "instructive": "Most instructive failures: queries whose nearest image is of another class, and nearer than the nearest "
-    "right image by the largest factor; each pair of classes has one before any has a second.",
-    "successes": "Successes: queries whose {nearest} of their class (where it has fewer, all of them come first), drawn by "
-    "seed {seed}, one of each class before any class has a second.",
+    "failures": "Failures: queries whose nearest neighbor is of another class, drawn with seed {seed}, one per class before "
+    "any class has a second.",
+    "instructive": "Most instructive failures: queries whose nearest neighbor is of another class and closer than the nearest "
+    "image of their own class by the largest factor, one per pair of classes before any pair has a second.",
+    "successes": "Successes: queries whose {nearest} of their class (smaller classes: all of their images come first), drawn "
+    "with seed {seed}, one per class before any class has a second.",
 }
 
-# The figure is laid out in pixels of 200 to the inch; saved at that resolution, a pixel of a thumbnail is a pixel.
+# The layout is in pixels at 200 dpi. Saved at that resolution, thumbnails are not resampled.
 DPI = 200
-MARGIN, GAP, SPLIT = 28, 24, 30  # around everything; between columns; beyond that beside the query and the nearest right image
-HEAD, CAPTION, LEGEND, LINE = 40, 116, 56, 27  # heights: of the headings, a caption, the legend, a line of the rule
-FONT_SIZE, RISE = 6.5, 8  # of all text, in points; by how much a heading is lifted off what is beneath it
-HINTING = 1.07  # at other resolutions than 200, hinted text is up to this much wider
+MARGIN, GAP, SPLIT = 28, 24, 30  # outer margin; gap between columns; extra gap next to the query and the nearest right image
+HEAD, CAPTION, LEGEND, LINE = 40, 116, 56, 27  # heights of the headings, a caption, the legend, a line of the rule
+FONT_SIZE, RISE = 6.5, 8  # of all text, in points; space below a heading
+HINTING = 1.07  # at resolutions other than 200 dpi, hinted text is up to this factor wider
 MIN_WIDTH = 1000
 FRAME, THIN, BADGE = 6, 2, 36
-MARKS = {  # what a neighbor is: its color, the lines of its mark in a square of side 1, and the words of the legend
+MARKS = {  # kind of neighbor: color, lines of its mark in a unit square, and legend text
     "right": (POSITIVE, (((0.24, 0.42, 0.78), (0.52, 0.72, 0.28)),), "same class"),
     "wrong": (NEGATIVE, (((0.27, 0.73), (0.27, 0.73)), ((0.27, 0.73), (0.73, 0.27))), "other class"),
-    "rest": (FAINT, (((0.26, 0.74), (0.5, 0.5)),), "other class, when none of the query's is left"),
+    "rest": (FAINT, (((0.26, 0.74), (0.5, 0.5)),), "other class, after all images of the query's class"),
 }
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Queries that a rule has chosen, and what is nearest to them; there may be none."""
+    """Queries selected by a rule, and their nearest neighbors; possibly none."""
 
-    rule: str  # in a sentence
+    rule: str  # the rule as a sentence
     rows: Indices  # (q,)
-    neighbors: Indices  # rows of the nearest other images, nearest first                             (q, k), k <= 5
-    distances: Distances  # to them                                                                   (q, k)
-    marks: NDArray[np.str_]  # "right"; "wrong"; or "rest", of another class after all of the query's (q, k)
+    neighbors: Indices  # rows of the nearest neighbors, nearest first                                (q, k), k <= 5
+    distances: Distances  # distances of the neighbors                                                (q, k)
+    marks: NDArray[np.str_]  # "right", "wrong", or "rest" after all images of the query's class       (q, k)
     nearest_right: Indices  # row of the nearest image of the query's class                           (q,)
-    right_distances: Distances  # its distance                                                        (q,)
-    right_ranks: Indices  # and its rank among all other images, 1 is the nearest                     (q,)
+    right_distances: Distances  # distance of that image                                              (q,)
+    right_ranks: Indices  # its rank among all other images, from 1                                   (q,)
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
 class Cell(NamedTuple):
-    """A picture of the gallery."""
+    """Cell of the gallery."""
 
     row: int
     mark: str  # "query", or one of MARKS
@@ -83,24 +83,24 @@ def choose_queries(
     count: int = 8,
     seed: int = 0,
 ) -> Queries:
-    """Queries to show, chosen by a rule, which the result states in a sentence.
+    """Select queries by a rule, which the result states in a sentence.
 
-    ===========  ===============================================================================================
-    successes    the five nearest images are of the query's class; where it has fewer, all of them come first
-    failures     the nearest image is of another class
-    instructive  a failure, and the nearest image is nearer than the nearest right one by the largest factor
-    ===========  ===============================================================================================
+    | kind | rule |
+    |---|---|
+    | `successes` | the five nearest neighbors are of the query's class; if it has fewer images, all of them come first |
+    | `failures` | the nearest neighbor is of another class |
+    | `instructive` | failures whose nearest neighbor is closer than the nearest image of their class by the largest factor |
 
-    An image that is alone in its class is none of these. If no query fits the rule, the result is empty.
+    Images that are alone in their class are never selected. If no query satisfies the rule, the result is empty.
 
     Args:
-        kind: a name above.
+        kind: one of the kinds above.
         labels: (n,), integers or strings.
-        neighbors: (n, k), rows of each image's nearest others, nearest first, from ``nearest_neighbors``; five are used.
-        distances: (n, k), to them.
-        embeddings: (n, d), whose neighbors these are.
-        count: how many queries at most.
-        seed: of the draw; the instructive ones are not drawn.
+        neighbors: (n, k), rows of each image's nearest neighbors, nearest first, from `nearest_neighbors`; five are used.
+        distances: (n, k), distances of the neighbors.
+        embeddings: (n, d), the embeddings that were searched.
+        count: maximum number of queries.
+        seed: seed of the random draw; `instructive` is not random.
 
     """
     sentence = pick(RULES, kind, "kind")
@@ -108,7 +108,7 @@ def choose_queries(
     points = as_embeddings(embeddings).detach().cpu()
     X, y = points.numpy(), as_classes(as_labels(labels, points))[0]
     neighbors, distances = _check_lists(neighbors, distances, len(y))
-    class_mates = np.bincount(y)[y] - 1  # other images of the class                                  (n,)
+    class_mates = np.bincount(y)[y] - 1  # other images of the same class                             (n,)
     right = y[neighbors] == y[:, None]  #                                                             (n, k)
     rest = right.cumsum(axis=1) == class_mates[:, None]
     marks = np.where(right, "right", np.where(rest, "rest", "wrong"))
@@ -117,7 +117,7 @@ def choose_queries(
     rows = _by_contrast(rows, y, neighbors, distances, X) if kind == "instructive" else _draw_rows(rows, y, seed)
     rows = rows[:count]
     k = neighbors.shape[1]
-    nearest = "nearest image is" if k == 1 else f"{('two', 'three', 'four', 'five')[k - 2]} nearest images are all"
+    nearest = "nearest neighbor is" if k == 1 else f"{('two', 'three', 'four', 'five')[k - 2]} nearest neighbors are all"
     rule = sentence.format(seed=seed, nearest=nearest)
     return Queries(rule, rows, neighbors[rows], distances[rows], marks[rows], *_nearest_right(rows, y, X))
 
@@ -126,24 +126,26 @@ def choose_queries(
 def gallery(
     queries: Queries, thumbnails: Thumbnails, labels: Indices, class_names: Sequence[str], *, side: int = 208
 ) -> Figure:
-    """A row for each query: the query, its nearest neighbors and, unless all are among these, the nearest right images.
+    """Draw one row per query: the query, its nearest neighbors and, if some query has none among them, the nearest right image.
 
-    A tick and a green frame mark a neighbor of the query's class, a cross and a red frame one of another class; a dash and a
-    gray frame one of another class that is no mistake, since all images of the query's class came before it. Beneath are
-    distance and class name, and at the foot the rule.
+    A tick and a green frame mark a neighbor of the query's class, a cross and a red frame one of another class. A dash and a
+    gray frame mark a neighbor of another class that is not an error, since all images of the query's class are closer. Below
+    each image are its distance and class name, and below the gallery is the rule.
 
     Args:
-        queries: from :func:`choose_queries`; if there are none, the gallery says so.
-        thumbnails: rows (q,) and a side to pictures (q, side, side, 3), such as ``thumbnails_of(packed.images, rows)``.
-        labels: (n,), numbers into the class names.
-        class_names: of all classes.
-        side: of a picture, in pixels at 200 to the inch.
+        queries: result of `choose_queries`; the gallery notes if it is empty.
+        thumbnails: function from rows (q,) and a side to images (q, side, side, 3), such as the result of `thumbnails_of`.
+        labels: (n,), indices into `class_names`.
+        class_names: names of all classes.
+        side: side of an image, in pixels at 200 dpi.
 
     """
     side, y = check_count("side", side, 64), as_class_indices(labels, class_names)
     last = max((int(rows.max()) for rows in (queries.rows, queries.neighbors) if rows.size), default=0)
     if last >= len(y):
-        raise ValueError(f"labels must be of all images, the queries have rows up to {last}, got {len(y)}. Pass as many.")
+        raise ValueError(
+            f"labels must cover all images, the queries have rows up to {last}, got {len(y)}. Pass one label per image."
+        )
     k = queries.neighbors.shape[1]
     extra = bool((queries.right_ranks > k).any())
     lines = _cells(queries, extra)
@@ -156,35 +158,35 @@ def gallery(
     height = end + LINE * (1 + rule.count("\n")) + MARGIN
     figure, (axes,) = new_figure(width / DPI, height / DPI)
     figure.set_layout_engine("none")
-    figure.suppressComposite = True  # in an SVG or PDF each picture stays one
+    figure.suppressComposite = True  # each image stays separate in SVG and PDF
     axes.set_position((0, 0, 1, 1))
     axes.set_axis_off()
     if lines:
-        headings = ["query", "nearest image" if k == 1 else f"{k} nearest images, from the left", *[""] * (k - 1)]
+        headings = ["query", "nearest neighbor" if k == 1 else f"{k} nearest neighbors, nearest first", *[""] * (k - 1)]
         for heading, left in zip((*headings, *["nearest right image"] * extra), lefts, strict=True):
             _write(axes, left, MARGIN - RISE, heading)
-        shown, places = np.unique([[cell.row for cell in line] for line in lines], return_inverse=True)  # each is read once
+        shown, places = np.unique([[cell.row for cell in line] for line in lines], return_inverse=True)
         pictures = checked_thumbnails(thumbnails, shown, side)[places.reshape(len(lines), -1)]
         for q, line in enumerate(lines):
             for cell, pixels, left in zip(line, pictures[q], lefts, strict=True):
                 _draw_cell(axes, cell, pixels, class_names[y[cell.row]], left, MARGIN + HEAD + q * (side + CAPTION))
         _draw_legend(axes, end - LEGEND, {cell.mark for line in lines for cell in line})
     else:
-        _write(axes, MARGIN, MARGIN - RISE, "There are none: no query fits the rule.")
+        _write(axes, MARGIN, MARGIN - RISE, "None: no query satisfies the rule.")
     _write(axes, MARGIN, end, rule)
     axes.set(xlim=(0, width), ylim=(height, 0))
     return figure
 
 
 def _draw_rows(rows: Indices, y: Indices, seed: int) -> Indices:
-    """In an order drawn by the seed: of each class one, then of each class a second one, and so on."""
+    """Shuffle the rows with the seed: one row of each class, then a second of each class, and so on."""
     rng = np.random.default_rng([seed, 3])
     rows, places = rng.permutation(rows), rng.permutation(y.max() + 1)
     return rows[np.lexsort((places[y[rows]], places_in_groups(y[rows])))]
 
 
 def _by_contrast(rows: Indices, y: Indices, neighbors: Indices, distances: Distances, X: NDArray[np.floating]) -> Indices:
-    """By the ratio of the distances to the nearest image and to the nearest right one, each pair of classes in turn."""
+    """Sort by the ratio of the distances to the nearest neighbor and to the nearest right image, pairs of classes in turn."""
     right = np.empty(len(y))
     for one in np.unique(y[rows]):
         members = np.flatnonzero(y == one)
@@ -196,7 +198,7 @@ def _by_contrast(rows: Indices, y: Indices, neighbors: Indices, distances: Dista
 
 
 def _nearest_right(rows: Indices, y: Indices, X: NDArray[np.floating]) -> tuple[Indices, Distances, Indices]:
-    """Row, distance and rank of the nearest right image of each query, from the exact list of all images."""
+    """Return row, distance and rank of the nearest right image of each query, by exact search over all images."""
     found, D, ranks = np.empty_like(rows), np.empty(len(rows)), np.empty_like(rows)
     for q, row in enumerate(rows):
         distances, neighbors = (each[0] for each in nearest_neighbors(X, len(X), queries=X[row : row + 1]))
@@ -207,7 +209,7 @@ def _nearest_right(rows: Indices, y: Indices, X: NDArray[np.floating]) -> tuple[
 
 
 def _cells(queries: Queries, extra: bool) -> list[list[Cell]]:
-    """Of each query the pictures from left to right, with the nearest right image as an extra one."""
+    """Return the cells of each query from left to right, the nearest right image last if `extra`."""
     lines = [[Cell(int(row), "query", "")] for row in queries.rows]
     for q, line in enumerate(lines):
         found = zip(queries.neighbors[q], queries.marks[q], queries.distances[q], strict=True)
@@ -219,11 +221,11 @@ def _cells(queries: Queries, extra: bool) -> list[list[Cell]]:
 
 
 def _draw_cell(axes: Axes, cell: Cell, pixels: NDArray[np.uint8], name: str, left: int, top: int) -> None:
-    """A picture with its frame, mark and caption."""
+    """Draw an image with its frame, mark and caption."""
     side = len(pixels)
     axes.imshow(pixels, extent=(left, left + side, top + side, top), interpolation="auto", zorder=1)
     width, color = (THIN, INK) if cell.mark == "query" else (FRAME, MARKS[cell.mark][0])
-    corner, size = (left - width / 2, top - width / 2), side + width  # the frame touches the picture from outside
+    corner, size = (left - width / 2, top - width / 2), side + width  # the frame lies outside the image
     axes.add_patch(Rectangle(corner, size, size, fill=False, ec=color, lw=width * 72 / DPI, joinstyle="miter", zorder=2))
     if cell.mark != "query":
         _draw_mark(axes, left, top, cell.mark)
@@ -249,13 +251,13 @@ def _draw_legend(axes: Axes, top: float, marks: set[str]) -> None:
 
 
 def _write(axes: Axes, left: float, top: float, text: str) -> None:
-    """Lines of text on their own baselines, whatever letters are in them."""
+    """Write lines of text at fixed baselines."""
     for number, line in enumerate(text.split("\n"), 1):
         axes.text(left, top + number * LINE, line, size=FONT_SIZE, color=INK, va="baseline", ha="left")
 
 
 def _format(distance: float) -> str:
-    """Three digits, or all before the point.
+    """Format a distance with three significant digits, or as an integer if it is large.
 
     >>> _format(0.01234), _format(12), _format(123.4), _format(12345)
     ('0.0123', '12.0', '123', '12,345')
@@ -266,11 +268,15 @@ def _format(distance: float) -> str:
 def _check_lists(neighbors: Indices, distances: Distances, n: int) -> tuple[Indices, Distances]:
     neighbors, distances = as_neighbors(neighbors, n), np.asarray(distances)
     if distances.shape != neighbors.shape:
-        raise ValueError(f"distances must have the shape of neighbors, {neighbors.shape}, got {distances.shape}.")
+        raise ValueError(
+            f"distances must have the shape of neighbors, {neighbors.shape}, got {distances.shape}. Pass both from one search."
+        )
     neighbors, distances = neighbors[:, :SHOWN], distances[:, :SHOWN]
     own = (neighbors == np.arange(n)[:, None]).any(axis=1)
     if own.any():
-        raise ValueError(f"no image may be its own neighbor, row {np.argmax(own)} is. Search without queries, or drop it.")
+        raise ValueError(
+            f"no image may be its own neighbor, row {np.argmax(own)} is. Search without queries, or drop the first column."
+        )
     if distances.dtype.kind != "f" or not np.isfinite(distances).all():
-        raise ValueError("distances must be finite numbers of a float type. Pass those of nearest_neighbors.")
+        raise ValueError("distances must be finite floating-point numbers. Pass the distances that nearest_neighbors returns.")
     return neighbors, distances

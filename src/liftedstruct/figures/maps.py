@@ -1,4 +1,4 @@
-"""The map: every image near those that its embedding is near, at any size up to 16,384 pixels a side."""
+"""Map of thumbnails at their t-SNE positions, up to 16,384 x 16,384 pixels."""
 
 import colorsys
 import math
@@ -15,11 +15,11 @@ from liftedstruct.runtime.progress import Bar
 
 __all__ = ["LARGEST", "class_colors", "grid_of", "thumbnail_map"]
 
-LARGEST = 16_384  # pixels a side, as 3 bytes each 805 MB; pillow keeps 4 of each
-TILES = (24, 256)  # a tile's least and largest side, where none is asked for
-MARGIN = 1 / 64  # of the side, at least, stays free around the map
-PIXELS_AT_ONCE = 1 << 23  # of thumbnails: 25 MB
-GOLDEN = (math.sqrt(5) - 1) / 2  # steps of this share of the circle of hues never come near an earlier one
+LARGEST = 16_384  # pixels per side: 805 MB at 3 bytes per pixel; Pillow uses 4
+TILES = (24, 256)  # smallest and largest default side of a tile
+MARGIN = 1 / 64  # minimum margin, as a fraction of the side
+PIXELS_AT_ONCE = 1 << 23  # pixels of thumbnails in memory: 25 MB
+GOLDEN = (math.sqrt(5) - 1) / 2  # golden ratio steps around the hue circle stay far from earlier hues
 
 
 def thumbnail_map(
@@ -31,28 +31,27 @@ def thumbnail_map(
     labels: LabelsLike | None = None,
     progress: bool = False,
 ) -> Image.Image:
-    """Thumbnails at their places on a square map, as sharp as the images are.
+    """Draw thumbnails at their positions on a square map.
 
-    The map is cut into cells of the size of a thumbnail. Of the images in a cell the one nearest to its middle is shown and
-    fills it (:func:`grid_of`), so none covers another and each is less than a tile from its place. A larger side or a smaller
-    tile shows more of them.
+    The map is a grid of thumbnail-sized cells. Each cell shows the image closest to its center (`grid_of`), so thumbnails do
+    not overlap and each is less than a tile away from its position. A larger side or a smaller tile shows more images.
 
     Args:
-        positions: (n, 2), x to the right and y upwards, from ``tsne``. Both are scaled alike.
-        thumbnails: rows (q,) and a side to pictures (q, side, side, 3), such as ``thumbnails_of(packed.images, rows)``.
-        side: of the map, in pixels, at most 16,384.
-        tile: of a thumbnail, in pixels. If not given there are about as many cells as images, of 24 to 256 pixels.
-        labels: (n,), integers or strings: the thin frame of each thumbnail has the color of its class instead of white.
-        progress: show how far it is.
+        positions: (n, 2), x to the right and y up, from `tsne`. Both axes have the same scale.
+        thumbnails: function from rows (q,) and a side to images (q, side, side, 3), such as the result of `thumbnails_of`.
+        side: side of the map in pixels, at most 16,384.
+        tile: side of a thumbnail in pixels. Default: about one cell per image, 24 to 256 pixels.
+        labels: (n,), integers or strings, which color the thin frame of each thumbnail by class. Default: white frames.
+        progress: show a progress bar.
 
     """
     P, side = _checked(positions), check_count("side", side, 64)
     if side > LARGEST:
-        raise ValueError(f"side must be at most {LARGEST:,} pixels, got {side:,}. Draw it smaller, with smaller tiles.")
-    fitting = min(side, int(np.clip(side / math.sqrt(len(P)), *TILES)))  # as many cells as images: no holes, few left out
+        raise ValueError(f"side must be at most {LARGEST:,} pixels, got {side:,}. Pass a smaller side with smaller tiles.")
+    fitting = min(side, int(np.clip(side / math.sqrt(len(P)), *TILES)))  # about one cell per image
     tile = fitting if tile is None else check_count("tile", tile, 4)
     if tile > side:
-        raise ValueError(f"tile must be at most the side of the map, {side}, got {tile}. Draw smaller tiles or a larger map.")
+        raise ValueError(f"tile must be at most the side of the map, {side}, got {tile}. Pass a smaller tile or a larger side.")
     cells = max(1, int(side * (1 - MARGIN)) // tile)
     rows, columns, lines = grid_of(P, cells)
     frames = _frames(labels, len(P))
@@ -70,10 +69,10 @@ def thumbnail_map(
 
 
 def grid_of(positions: NDArray[np.floating], cells: int) -> tuple[Indices, Indices, Indices]:
-    """Which images a grid of cells x cells shows, and in which column and line, counted from the top left; by row.
+    """Return the rows of the images that a grid of cells x cells shows, and their columns and lines from the top left.
 
-    The positions are scaled, x and y alike, to fill the square, and are in its middle where they are narrower. Each cell with
-    images in it shows the one that is nearest to its middle, of equally near ones the first.
+    Positions are centered and scaled to the square, with the same scale for x and y. Each occupied cell shows the image closest
+    to its center, the first one if there are ties.
 
     >>> import numpy as np
     >>> rows, columns, lines = grid_of(np.array([[0.0, 0.0], [0.1, 0.1], [4.0, 4.0], [2.1, 1.9]]), 4)
@@ -83,17 +82,17 @@ def grid_of(positions: NDArray[np.floating], cells: int) -> tuple[Indices, Indic
     P, cells = _checked(positions), check_count("cells", cells)
     low, high = P.min(axis=0), P.max(axis=0)
     width = float((high / 2 - low / 2).max()) * 2 or 1.0
-    places = ((P - (low / 2 + high / 2)) / width * (1, -1) + 0.5) * cells  # y upwards becomes lines downwards
+    places = ((P - (low / 2 + high / 2)) / width * (1, -1) + 0.5) * cells  # y points up, lines go down
     at = np.clip(np.floor(places), 0, cells - 1).astype(np.int64)  #                                  (n, 2)
     off = np.square(places - at - 0.5).sum(axis=1)
     cell = at[:, 1] * cells + at[:, 0]
-    order = np.lexsort((off, cell))  # by cell, then from its middle, then by row
+    order = np.lexsort((off, cell))  # by cell, then distance from its center, then row
     rows = np.sort(order[np.unique(cell[order], return_index=True)[1]])
     return rows, at[rows, 0], at[rows, 1]
 
 
 def class_colors(count: int) -> Pixels:
-    """A color for each of so many classes, (count, 3) bytes: hues far from those before, in three lightnesses in turn."""
+    """Return one color per class, (count, 3) bytes: hues far from earlier ones, cycling through three lightness levels."""
     colors = [colorsys.hls_to_rgb(c * GOLDEN % 1, (0.45, 0.62, 0.3)[c % 3], (0.9, 0.8, 0.75)[c % 3]) for c in range(count)]
     return (np.array(colors).reshape(-1, 3) * 255).round().astype(np.uint8)
 
@@ -101,25 +100,27 @@ def class_colors(count: int) -> Pixels:
 def _checked(positions: NDArray[np.floating]) -> NDArray[np.float64]:
     P = np.asarray(positions)
     if P.ndim != 2 or P.shape[1] != 2 or not len(P) or P.dtype.kind not in "fiu":
-        raise ValueError(f"positions must be numbers of shape (n, 2), n >= 1, got {P.dtype} {P.shape}. Pass those of tsne.")
+        raise ValueError(
+            f"positions must be numbers of shape (n, 2), n >= 1, got {P.dtype} {P.shape}. Pass the result of tsne."
+        )
     if not np.isfinite(P).all():
         row = int(np.argmin(np.isfinite(P).all(axis=1)))
-        raise ValueError(f"positions must be finite, row {row} is {P[row].tolist()}. Leave such images out.")
+        raise ValueError(f"positions must be finite, row {row} is {P[row].tolist()}. Leave these images out.")
     return P.astype(np.float64)
 
 
 def _frames(labels: LabelsLike | None, n: int) -> Pixels:
-    """The color of each image's class, (n, 3), or white."""
+    """Return the color of each image's class, (n, 3), or white."""
     if labels is None:
         return np.full((n, 3), 255, np.uint8)
     y, distinct = as_classes(labels)
     if y.shape != (n,):
-        raise ValueError(f"labels must have shape (n,), one per position: got {y.shape} for {n}. Pass as many as positions.")
+        raise ValueError(f"labels must have shape (n,), one per position: got {y.shape} for {n}. Pass one label per position.")
     return class_colors(len(distinct))[y]
 
 
 def _tiles(thumbnails: Thumbnails, rows: Indices, tile: int, frames: Pixels) -> Pixels:
-    """Thumbnails inside their frames."""
+    """Return thumbnails with frames."""
     line = max(1, tile // 32)
     tiles = np.tile(frames[:, None, None], (1, tile, tile, 1))
     tiles[:, line:-line, line:-line] = checked_thumbnails(thumbnails, rows, tile - 2 * line)

@@ -1,7 +1,7 @@
-"""What later papers report for the paper's methods, to be drawn beside our own scores. None is of this package.
+"""Scores that later papers report for the paper's methods, for reference. None was computed by this package.
 
-Only figures whose source, trunk and embedding size are known are here. The paper itself has curves and no numbers, and the
-tables in circulation for CARS196 at size 512 could not be traced, so they are left out.
+Only scores with a known source, trunk and embedding dimension are included. The paper itself has curves and no numbers. The
+numbers in circulation for CARS196 at 512-d could not be traced to a source and are left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ __all__ = ["PUBLISHED", "Published", "published_for", "published_like"]
 
 @dataclass(frozen=True)
 class Published:
-    """Recall@K of one method on one dataset, as somebody else reports it."""
+    """Recall@K of one method on one dataset, as published elsewhere."""
 
-    method: str  # a name of ours, such as "lifted_struct"
-    size: int  # of the embedding
+    method: str  # name in this package, such as "lifted_struct"
+    size: int  # dimension of the embedding
     trunk: str
-    recall: Mapping[int, float]  # by K, 0 to 1
-    source: str  # who reports it, and where
+    recall: Mapping[int, float]  # {K: recall}, 0 to 1
+    source: str  # authors, venue and year
 
 
 def _rows(size: int, trunk: str, source: str, ks: tuple[int, ...], **percents: tuple[float, ...]) -> tuple[Published, ...]:
@@ -30,8 +30,8 @@ def _rows(size: int, trunk: str, source: str, ks: tuple[int, ...], **percents: t
     )
 
 
-LATER = (64, "Inception-BN", "Song et al., CVPR 2017")  # the first author's own later run
-PUBLISHED: dict[str, tuple[Published, ...]] = {  # by the name of the dataset
+LATER = (64, "Inception-BN", "Song et al., CVPR 2017")  # later scores by the paper's first author
+PUBLISHED: dict[str, tuple[Published, ...]] = {  # by dataset name
     CUB.name: (
         *_rows(
             *(512, "GoogLeNet", "Rolínek et al., CVPR 2020"),
@@ -57,12 +57,12 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {  # by the name of the dataset
 
 
 def published_like(published: Sequence[Published], method: str, size: int) -> tuple[Published, ...]:
-    """Those rows that are of one method and size of the embedding; often none."""
+    """Return the published scores of one method and dimension, often none."""
     return tuple(row for row in published if (row.method, row.size) == (method, size))
 
 
 def published_for(name: str) -> tuple[Published, ...]:
-    """What is published for a dataset, by the name that :class:`liftedstruct.PackedImages` has for it; often nothing.
+    """Return the published scores for a dataset by its name in `PackedImages`, often none.
 
     >>> [row.method for row in published_for("CARS196")], published_for("folder")
     (['lifted_struct'], ())

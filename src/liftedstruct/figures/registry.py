@@ -1,4 +1,4 @@
-"""The figures by name, each a function of nothing, one run, or several; its keyword arguments are its options."""
+"""Registry of figures by name: functions of no run, one run or several runs, whose keyword arguments are options."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from liftedstruct.figures.curves import recall_curves, score_figure, training_curves
-from liftedstruct.figures.distributions import confusion_figure, distance_histogram, microscope_figure
+from liftedstruct.figures.distributions import confusion_figure, distance_histogram, inspection_figure
 from liftedstruct.figures.evaluated_run import EvaluatedRun
 from liftedstruct.figures.galleries import choose_queries, gallery
 from liftedstruct.figures.illustrations import batch_graph, failure_modes, mining, network_layouts
@@ -17,13 +17,13 @@ __all__ = ["FIGURES"]
 
 
 def scores(runs: Sequence[EvaluatedRun]) -> Figure:
-    """F1 and NMI against the size of the embedding, and Recall@K against K, with intervals: the paper's three panels."""
+    """Plot F1 and NMI against the embedding dimension, and Recall@K against K, with confidence intervals, as in the paper."""
     by_method: dict[str, dict[int, EvaluatedRun]] = {}
     for run in runs:
         sizes = by_method.setdefault(run.method, {})
         if run.size in sizes:
             raise ValueError(
-                f"runs must differ in method or size, got two of {run.method} with {run.size} dimensions. Drop one."
+                f"runs must differ in method or dimension, got two of {run.method} with {run.size} dimensions. Drop one."
             )
         sizes[run.size] = run
     found = {method: {size: run.scores for size, run in sorted(sizes.items())} for method, sizes in by_method.items()}
@@ -31,50 +31,50 @@ def scores(runs: Sequence[EvaluatedRun]) -> Figure:
 
 
 def recall(runs: Sequence[EvaluatedRun]) -> Figure:
-    """Recall@K against K, a line for each run, with intervals."""
+    """Plot Recall@K against K, one line per run, with confidence intervals."""
     return recall_curves({run.name: run.scores for run in runs}, runs[0].published)
 
 
 def training(runs: Sequence[EvaluatedRun]) -> Figure:
-    """Loss, validation, active pairs and distances against the steps of training."""
+    """Plot loss, validation Recall@1, active pairs and distances against the training step."""
     logs = {run.name: run.log for run in runs if run.log}
     if not logs:
-        raise ValueError("runs must have a log of their training, got none with one. Name the folder of a run.")
+        raise ValueError("at least one run must have a training log, got none. Pass a run folder.")
     return training_curves(logs)
 
 
 def successes(run: EvaluatedRun, *, count: int = 8, seed: int = 0) -> Figure:
-    """Queries whose nearest neighbors are all of their class."""
+    """Show queries whose nearest neighbors are all of their class."""
     return _gallery("successes", run, count, seed)
 
 
 def failures(run: EvaluatedRun, *, count: int = 8, seed: int = 0) -> Figure:
-    """Queries whose nearest neighbor is of another class."""
+    """Show queries whose nearest neighbor is of another class."""
     return _gallery("failures", run, count, seed)
 
 
 def instructive(run: EvaluatedRun, *, count: int = 8) -> Figure:
-    """The most instructive failures: far nearer to a wrong class than to their own."""
+    """Show the most instructive failures, much closer to another class than to their own."""
     return _gallery("instructive", run, count)
 
 
 def map_of_images(run: EvaluatedRun, *, side: int = 4096) -> Image.Image:
-    """Thumbnails of all images at their places on a t-SNE map."""
+    """Draw thumbnails of the images at their positions on a t-SNE map."""
     return thumbnail_map(run.positions, run.thumbnails, side=side, labels=run.labels, progress=run.progress)
 
 
 def histogram(run: EvaluatedRun, *, seed: int = 0) -> Figure:
-    """Distances between images of one class and of different classes."""
+    """Plot histograms of the distances within and between classes."""
     return distance_histogram(run.embeddings, run.labels, seed=seed)
 
 
-def microscope(run: EvaluatedRun, *, seed: int = 0) -> Figure:
-    """What the lifted loss sees in one batch of the images: active pairs, weights, pull and push."""
-    return microscope_figure(run.microscope(seed))
+def batch_inspection(run: EvaluatedRun, *, seed: int = 0) -> Figure:
+    """Plot the lifted structured loss on one batch: active pairs, pull and push, negatives and their weights."""
+    return inspection_figure(run.inspect_batch(seed))
 
 
 def confusions(run: EvaluatedRun, *, count: int = 20) -> Figure:
-    """Classes whose images are most often taken for those of another."""
+    """Plot the pairs of classes that are confused most often."""
     return confusion_figure(run.labels, run.nearest[1], run.class_names, top=count)
 
 
@@ -86,13 +86,13 @@ def _gallery(kind: str, run: EvaluatedRun, count: int, seed: int = 0) -> Figure:
 
 FIGURES: dict[str, Callable[..., AnyFigure]] = {
     "batch-graph": batch_graph,
+    "batch-inspection": batch_inspection,
     "confusions": confusions,
     "failure-modes": failure_modes,
     "failures": failures,
     "histogram": histogram,
     "instructive": instructive,
     "map": map_of_images,
-    "microscope": microscope,
     "mining": mining,
     "networks": network_layouts,
     "recall": recall,

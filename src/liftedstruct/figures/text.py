@@ -1,4 +1,4 @@
-"""Names of any length and script, made to fit the place that a figure has for them."""
+"""Names of any length and script, fitted into the space that a figure has for them."""
 
 import unicodedata
 from bisect import bisect_right
@@ -11,16 +11,16 @@ from liftedstruct.figures.style import RC_PARAMS
 
 __all__ = ["fit_text", "printable", "shorten"]
 
-BREAKS = " _-/"  # a line may end after one of these
-MISSING, DOTS = "□", "…"  # for a character that the font does not have, and for what is left out
-INVISIBLE = {"Cc", "Cf", "Me", "Mn"}  # Unicode's controls, direction marks, and combining accents that could pile up
+BREAKS = " _-/"  # lines may break after these
+MISSING, DOTS = "□", "…"  # replaces a character that the font lacks; marks omitted text
+INVISIBLE = {"Cc", "Cf", "Me", "Mn"}  # Unicode categories of control characters, direction marks and combining accents
 
 
 def printable(text: str) -> str:
-    r"""The text on one line, in characters that the font of the figures has; any other becomes a small box.
+    r"""Return the text on one line, with a box for each character that the font lacks.
 
-    Invisible and combining characters and direction marks are left out. Right-to-left text stays as it is: matplotlib puts it
-    in order.
+    Invisible characters, combining characters and direction marks are removed. Right-to-left text is unchanged, since
+    matplotlib reorders it.
 
     >>> printable("two\nlines, 中文 and $x$")
     'two lines, □□ and $x$'
@@ -31,7 +31,7 @@ def printable(text: str) -> str:
 
 
 def shorten(text: str, most: int = 40) -> str:
-    """The text, made printable, of at most so many characters; a longer one loses its middle.
+    """Return the printable text in at most `most` characters, with the middle of longer text left out.
 
     >>> shorten("a rather long name of a species", most=15)
     'a rathe…species'
@@ -41,13 +41,13 @@ def shorten(text: str, most: int = 40) -> str:
 
 
 def fit_text(text: str, width: float, size: float, lines: int = 1) -> str:
-    """The text, made printable, in at most so many lines of this width; what is too long ends with three dots.
+    """Break the printable text into lines of a given width, with an ellipsis if it is too long.
 
     Args:
-        text: a name, or a sentence.
-        width: of a line, in points.
-        size: of the font, in points.
-        lines: how many there may be.
+        text: a name or a sentence.
+        width: width of a line in points.
+        size: font size in points.
+        lines: maximum number of lines.
 
     >>> print(fit_text("Black_footed_Albatross", 60, 7, lines=2))
     Black_footed_
@@ -60,7 +60,7 @@ def fit_text(text: str, width: float, size: float, lines: int = 1) -> str:
     font = FontProperties(family=RC_PARAMS["font.family"], size=size)
 
     def fits(ending: str) -> int:
-        """How many of the characters that are left have room, at least one."""
+        """Return how many of the remaining characters fit on a line, at least one."""
         lengths = range(1, len(rest) + 1)
         return max(1, bisect_right(lengths, width, key=lambda length: _width(rest[:length].rstrip() + ending, font)))
 
@@ -78,7 +78,7 @@ def fit_text(text: str, width: float, size: float, lines: int = 1) -> str:
 
 @cache
 def _characters() -> frozenset[int]:
-    """Those that the font has, plain and bold."""
+    """Return the characters that the font has in both normal and bold weight."""
     fonts = (FontProperties(family=RC_PARAMS["font.family"], weight=weight) for weight in ("normal", "bold"))
     plain, bold = (frozenset(get_font(findfont(font)).get_charmap()) for font in fonts)
     return plain & bold

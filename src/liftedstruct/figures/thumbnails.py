@@ -1,4 +1,4 @@
-"""Small pictures of images, of any side, from wherever the images are: what galleries and maps are made of."""
+"""Thumbnails of any side for galleries and maps, from packed images or as placeholders."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,18 +15,18 @@ __all__ = ["Pixels", "Thumbnails", "checked_thumbnails", "placeholders", "thumbn
 Pixels = NDArray[np.uint8]
 Thumbnails = Callable[[Indices, int], Pixels]  # rows (q,) and a side -> (q, side, side, 3)
 
-SMALLER = Image.Resampling.HAMMING  # about as sharp as bicubic, and no ringing along the edges of products on white
+SMALLER = Image.Resampling.HAMMING  # about as sharp as bicubic, without ringing at the edges of products on white
 LARGER = Image.Resampling.BICUBIC
-GAP = 3.0  # a photograph of many times the side is first averaged over whole blocks of pixels, down to three times the side
+GAP = 3.0  # Pillow's reducing_gap: large images are first averaged over blocks, to at least three times the side
 GROUND, MARK = 224, 176  # grays of a placeholder
 
 
 def thumbnails_of(images: Pixels, rows: Sequence[int] | Indices | None = None) -> Thumbnails:
-    """A function from rows and a side to small pictures of packed images, (q, side, side, 3).
+    """Return a function from rows and a side to thumbnails of packed images, (q, side, side, 3).
 
     Args:
-        images: (n, s, s, 3) bytes, such as ``PackedImages.images``; a file that is mapped into memory is read only where asked.
-        rows: which image each row is, such as ``Embeddings.rows``; without it row i is image i.
+        images: (n, s, s, 3) bytes, such as `PackedImages.images`; of a memory-mapped file, only the requested images are read.
+        rows: (m,), image of each row, such as `Embeddings.rows`. Default: row i is image i.
 
     >>> import numpy as np
     >>> chessboard = np.indices((4, 4)).sum(axis=0) % 2 * 200
@@ -35,13 +35,13 @@ def thumbnails_of(images: Pixels, rows: Sequence[int] | Indices | None = None) -
     [[100, 100], [100, 100]]
     """
     if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[3] != 3 or images.dtype != np.uint8:
-        raise ValueError(f"images must be bytes of shape (n, s, s, 3), got {images.dtype} {images.shape}. Pack them first.")
+        raise ValueError(f"images must be bytes of shape (n, s, s, 3), got {images.dtype} {images.shape}. Prepare them first.")
     every = np.arange(len(images)) if rows is None else as_rows(rows, len(images))
 
     def thumbnails(wanted: Indices, side: int) -> Pixels:
         numbers, side = every[as_rows(wanted, len(every))], check_count("side", side)
         small = np.empty((len(numbers), side, side, 3), np.uint8)
-        for at in np.argsort(numbers, kind="stable"):  # in the order of the file, which may be on a disk
+        for at in np.argsort(numbers, kind="stable"):  # in file order
             small[at] = _resized(images[numbers[at]], side)
         return small
 
@@ -49,16 +49,18 @@ def thumbnails_of(images: Pixels, rows: Sequence[int] | Indices | None = None) -
 
 
 def checked_thumbnails(thumbnails: Thumbnails, rows: Indices, side: int) -> Pixels:
-    """The thumbnails of these rows, (q, side, side, 3), from a function that may be anyone's."""
+    """Return the thumbnails of these rows, (q, side, side, 3), or raise if the function returns something else."""
     pictures = thumbnails(rows, side)
     if pictures.shape != (len(rows), side, side, 3) or pictures.dtype != np.uint8:
         wanted = f"bytes of shape {(len(rows), side, side, 3)}"
-        raise ValueError(f"thumbnails must give {wanted}, got {pictures.dtype} {pictures.shape}. Make them with thumbnails_of.")
+        raise ValueError(
+            f"thumbnails must return {wanted}, got {pictures.dtype} {pictures.shape}. Make them with thumbnails_of."
+        )
     return pictures
 
 
 def placeholders(rows: Indices, side: int) -> Pixels:
-    """Gray pictures with a cross, (q, side, side, 3), to stand where the images are gone."""
+    """Return gray images with a cross, (q, side, side, 3), for images that are not available."""
     y, x = np.indices((check_count("side", side), side))
     line = max(1, side // 32)
     near = np.minimum(abs(y - x), abs(y + x - side + 1)) < line

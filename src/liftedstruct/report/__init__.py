@@ -1,4 +1,4 @@
-"""Evaluated runs to one HTML report: read from the disk, drawn, and written as one file that needs nothing else."""
+"""HTML report of evaluated runs, as one self-contained file."""
 
 from typing import TYPE_CHECKING
 
@@ -10,5 +10,5 @@ if TYPE_CHECKING:
 
 __all__ = ["read_runs", "read_scores", "write_report"]
 
-# Imported when they are first used: the commands are listed where nothing that draws is installed.
+# Imported on first use, so that the CLI works without the packages for figures.
 __getattr__ = lazy_names(__name__, {"page": ("write_report",), "run_results": ("read_runs", "read_scores")})

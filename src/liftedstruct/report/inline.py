@@ -1,4 +1,4 @@
-"""Images and names as part of a page: figures as SVG in the page's colors, thumbnails as text."""
+"""Inline content of the report: figures as SVG in the colors of the page, thumbnails as data URLs, names as HTML."""
 
 import base64
 import html
@@ -17,12 +17,12 @@ __all__ = ["breakable", "css_color", "image_urls", "inline_svg", "resource", "we
 
 
 def resource(name: str) -> str:
-    """The text of a file of this package, such as a template."""
+    """Return the text of a file of this package, such as a template."""
     return files("liftedstruct.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def breakable(name: str) -> str:
-    """A name as HTML, in which a line may break after a sign that joins words.
+    """Return a name as HTML that can break after underscores, slashes, dots and hyphens.
 
     >>> breakable("Cape_May <Warbler>")
     'Cape_<wbr>May &lt;Warbler&gt;'
@@ -31,7 +31,7 @@ def breakable(name: str) -> str:
 
 
 def css_color(color: str) -> str:
-    """A color by a name that page.css can change: on a dark page it is a lighter one.
+    """Return a color as a CSS variable, for which page.css has a lighter value in dark mode.
 
     >>> css_color("#7a1fa2")
     'var(--hue-7a1fa2, #7a1fa2)'
@@ -40,9 +40,9 @@ def css_color(color: str) -> str:
 
 
 def inline_svg(figure: AnyFigure, prefix: str) -> str:
-    """A figure as an ``<svg>`` of a page: ink and ground are the page's.
+    """Return a figure as an inline `<svg>` in the text and background colors of the page.
 
-    Two figures may use the same ids, so each id that is referred to gets a prefix; the others are dropped.
+    Figures may share ids, so each referenced id gets a prefix; the others are dropped.
     """
     text = figure_bytes(figure, "svg").decode("utf-8")
     text = text[text.index("<svg") :]
@@ -57,7 +57,7 @@ def inline_svg(figure: AnyFigure, prefix: str) -> str:
 
 
 def _prefix_ids(text: str, prefix: str) -> str:
-    """Ids that are referred to with a prefix, each once; the others are removed."""
+    """Add a prefix to referenced ids, keep the first of duplicates, and remove all other ids."""
     reference = r'((?:xlink:)?href="#|url\(#)([^")]+)'
     wanted = {name for _, name in re.findall(reference, text)}
 
@@ -71,14 +71,14 @@ def _prefix_ids(text: str, prefix: str) -> str:
 
 
 def image_urls(thumbnails: Thumbnails, rows: Indices, side: int) -> dict[int, str]:
-    """Thumbnails of these rows as ``data:`` URLs, each row once."""
+    """Return thumbnails of these rows as `data:` URLs, {row: URL}."""
     wanted = np.unique(rows)
     images = zip(wanted.tolist(), thumbnails(wanted, side), strict=True)
     return {row: f"data:image/webp;base64,{webp(pixels, quality=80)}" for row, pixels in images}
 
 
 def webp(pixels: Pixels, quality: int) -> str:
-    """An image as a WebP file in base64."""
+    """Encode an image as WebP in base64."""
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "WEBP", quality=quality, method=4)
     return base64.b64encode(stream.getvalue()).decode("ascii")

@@ -1,8 +1,8 @@
-"""The interactive map: every image at its place, as one piece of HTML that needs nothing else.
+"""Interactive map of all images, as a self-contained HTML fragment.
 
-What is sent: places, neighbors and names as arrays, and the thumbnails in sprite sheets, each a WebP image of its own that
-the browser decodes when one of its images comes into view. So that few sheets are in view at a time, images that are near in
-the first view stand on the same sheet. All of it is text inside the page: no file is fetched, nothing is asked of a server.
+The fragment holds positions, neighbors and names as arrays, and thumbnails in sprite sheets. Each sheet is a WebP image that
+the browser decodes when one of its images comes into view. Images that are close in the first view share a sheet, so few sheets
+are in view at a time. All data is text inside the page; nothing is fetched.
 """
 
 import base64
@@ -26,28 +26,28 @@ from liftedstruct.runtime.progress import Bar
 __all__ = ["NoRoomError", "View", "map_html"]
 
 SCRIPTS = ("data", "camera", "picture", "names", "panel", "chosen", "input")  # map_*.js, then map.js
-SIDES = (96, 64, 48, 32)  # of thumbnails; whole blocks of 16 pixels, in which WebP works
+SIDES = (96, 64, 48, 32)  # of thumbnails, in pixels; multiples of WebP's 16-pixel blocks
 QUALITIES = (75, 60, 45, 30, 15)
-PIXELS = 140_000_000  # of all thumbnails: 48 x 48 for the 60,502 of Online Products, larger ones for smaller sets
-SHEET = 768  # pixels a side, at most
-SAMPLES = 4  # sheets that the size of all is guessed from
-APART = 16  # images at one place are put apart, by this part of the mean distance between images
-GOLDEN = np.pi * (3 - 5**0.5)  # the angle of a sunflower's seeds
+PIXELS = 140_000_000  # of all thumbnails: 48 x 48 for the 60,502 test images of Online Products, larger for fewer images
+SHEET = 768  # maximum side of a sheet in pixels
+SAMPLES = 4  # sheets from which the total size is estimated
+APART = 16  # images at the same position are moved apart by 1/16 of the mean distance between images
+GOLDEN = np.pi * (3 - 5**0.5)  # golden angle
 
 
 class NoRoomError(ValueError):
-    """Even the least map does not fit."""
+    """Raised if even the smallest map does not fit."""
 
 
 @dataclass(frozen=True)
 class View:
-    """The images as one run has them; all views of a map are of the same n images."""
+    """Map of one run; all views of a map are of the same n images."""
 
     name: str
-    positions: NDArray[np.floating]  # (n, 2), of t-SNE
-    distances: NDArray[np.floating]  # (n, k), to the nearest others, nearest first; k is 5, or all others if there are fewer
-    neighbors: Indices  # (n, k), their rows
-    ranks: Indices  # (n,), of the first image of the same class; 0 for one that is alone in its class
+    positions: NDArray[np.floating]  # (n, 2), from t-SNE
+    distances: NDArray[np.floating]  # (n, k), of the nearest neighbors, nearest first; k is 5, or n - 1 if that is less
+    neighbors: Indices  # (n, k), rows of the neighbors
+    ranks: Indices  # (n,), rank of the first image of the same class; 0 for an image that is alone in its class
 
 
 def map_html(
@@ -60,18 +60,18 @@ def map_html(
     max_bytes: int,
     progress: bool = False,
 ) -> str:
-    """An HTML fragment with an interactive map: its own style, script and data, and no need of a network.
+    """Return an HTML fragment with an interactive map: style, script and data.
 
-    Thumbnails are of 96 px where there are few images and of 48 px where there are many. If the map would be larger than
-    ``max_bytes``, first their quality is lowered, then their side, and the map says so.
+    Thumbnails have 96 px for small datasets and 48 px for large ones. If the map would exceed `max_bytes`, first their quality
+    and then their side is lowered, and the map states it.
 
     Args:
-        views: one for each run, of the same n images; the map can be switched between them.
-        labels: (n,), indices into ``class_names``.
+        views: one per run, of the same n images; the map can switch between them.
+        labels: (n,), indices into `class_names`.
         class_names: any text.
         captions: n names or paths; any text.
-        thumbnails: rows (q,) and a side -> (q, side, side, 3) bytes; asked for a few hundred at a time.
-        max_bytes: of the map's HTML, in UTF-8.
+        thumbnails: function from rows (q,) and a side to (q, side, side, 3) bytes, called with a few hundred rows at a time.
+        max_bytes: maximum size of the HTML in UTF-8.
         progress: show a progress bar.
     """
     n = len(labels)
@@ -98,8 +98,8 @@ def map_html(
     scripts = [*(f"map_{name}.js" for name in SCRIPTS), "map.js"]
     parts = {"style": resource("map.css"), "script": "\n".join(map(resource, scripts))}
     page = Template(resource("map.html"))
-    frame = len((page.template + parts["style"] + parts["script"]).encode()) + 1000  # and a line about the sheets
-    tags = 60 * -(-n // (SHEET // SIDES[0]) ** 2)  # one for each sheet
+    frame = len((page.template + parts["style"] + parts["script"]).encode()) + 1000  # the sizes and the note
+    tags = 60 * -(-n // (SHEET // SIDES[0]) ** 2)  # one per sheet
     room = max_bytes - len(data) - frame - tags
     side, quality, sheets = _sheets_within(room, order, thumbnails, progress, max_bytes)
     about = {
@@ -113,12 +113,12 @@ def map_html(
 
 
 def _places(positions: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Positions in the unit square, y down as on a screen; images at one spot are put apart like a sunflower's seeds. (n, 2)"""
+    """Return positions in the unit square, y down, with images at the same spot moved apart along a spiral.          (n, 2)"""
     places = _in_unit_square(positions * np.array([1.0, -1.0]))
     step = 1 / (APART * len(positions) ** 0.5)
     _, spot = np.unique(np.rint(places * (4 / step)).astype(np.int64), axis=0, return_inverse=True)
-    seed = places_in_groups(spot)  # 0, 1, 2, ... of the images at one spot
-    radius = 0.7 * step * np.sqrt(seed + 0.5)  # those that are alone at their spot all move by the same, so they do not
+    seed = places_in_groups(spot)  # 0, 1, 2, ... among the images at one spot
+    radius = 0.7 * step * np.sqrt(seed + 0.5)  # single images all move by the same offset
     places += radius[:, None] * np.column_stack((np.cos(GOLDEN * seed), np.sin(GOLDEN * seed)))
     return _in_unit_square(places).astype(np.float32)
 
@@ -131,7 +131,7 @@ def _in_unit_square(positions: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def _along_a_curve(places: NDArray[np.float32]) -> Indices:
-    """The images in an order in which near ones are near: the bits of x and y take turns (Morton).                     (n,)"""
+    """Return the images in Morton order, in which close images are close.                                              (n,)"""
     cells = (np.clip(places, 0, 1) * 0xFFFF).astype(np.int64)
     code = np.zeros(len(cells), np.int64)
     for bit in range(16):
@@ -140,7 +140,7 @@ def _along_a_curve(places: NDArray[np.float32]) -> Indices:
 
 
 def _sheets_within(room: int, order: Indices, thumbnails: Thumbnails, progress: bool, most: int) -> tuple[int, int, list[str]]:
-    """The best thumbnails that fit, as side, quality and sheets: first the quality is lowered, then the side."""
+    """Return side, quality and sheets of the best thumbnails that fit: first the quality is lowered, then the side."""
     guess = 0
     for side in _sides(len(order)):
         samples = list(_blocks(order, side, SAMPLES))
@@ -155,7 +155,7 @@ def _sheets_within(room: int, order: Indices, thumbnails: Thumbnails, progress: 
                     return side, quality, sheets
     raise NoRoomError(
         f"max_bytes must be about {most - room + guess:,} or more for a map of {len(order):,} images, got {most:,}. "
-        "Allow more, or show fewer images."
+        "Pass a larger size, or fewer images."
     )
 
 
@@ -165,7 +165,7 @@ def _sides(n: int) -> tuple[int, ...]:
 
 
 def _encoded(order: Indices, side: int, quality: int, thumbnails: Thumbnails, bar: Bar) -> list[str]:
-    """All sheets, compressed while the next ones are read; only a few are in memory as pixels."""
+    """Encode all sheets in threads while the next ones are read; only a few are in memory as pixels."""
     threads = os.cpu_count() or 1
     waiting: list[Future[str]] = []
     with ThreadPoolExecutor(threads) as pool:
@@ -178,7 +178,7 @@ def _encoded(order: Indices, side: int, quality: int, thumbnails: Thumbnails, ba
 
 
 def _blocks(order: Indices, side: int, samples: int | None = None) -> Iterator[Indices]:
-    """The images of each sheet, or of so many sheets from all over the map."""
+    """Yield the images of each sheet, or of a number of sheets spread over the map."""
     per = (SHEET // side) ** 2
     starts = range(0, len(order), per)
     for at in starts if samples is None else sorted({starts[s * len(starts) // samples] for s in range(samples)}):
@@ -186,9 +186,9 @@ def _blocks(order: Indices, side: int, samples: int | None = None) -> Iterator[I
 
 
 def _sheet(rows: Indices, side: int, thumbnails: Thumbnails) -> Pixels:
-    """Thumbnails row by row; the last sheet is as high as it must be.                                      (h, SHEET, 3)"""
+    """Return a sheet of thumbnails, row by row; the last sheet is cut to its height.                       (h, SHEET, 3)"""
     columns = SHEET // side
-    by_file = np.argsort(rows)  # images are read in the order of their file
+    by_file = np.argsort(rows)  # in file order
     height = -(-len(rows) // columns)
     cells = np.full((height * columns, side, side, 3), 255, np.uint8)
     cells[by_file] = thumbnails(rows[by_file], side)
@@ -196,15 +196,15 @@ def _sheet(rows: Indices, side: int, thumbnails: Thumbnails) -> Pixels:
 
 
 def _note(side: int, quality: int, n: int, most: int) -> str:
-    """What the thumbnails are, and what was given up for the size."""
-    note, best = f"Thumbnails of {side} px, WebP of quality {quality}", (_sides(n)[0], QUALITIES[0])
+    """State the side and quality of the thumbnails, and whether they were lowered."""
+    note, best = f"Thumbnails of {side} px, WebP quality {quality}", (_sides(n)[0], QUALITIES[0])
     if (side, quality) == best:
         return f"{note}."
     return f"{note}, lowered from {best[0]} px and quality {best[1]} to keep the map below {most / 1e6:.1f} MB."
 
 
 def _packed(array: NDArray[Any]) -> dict[str, str]:
-    """An array as text: floats as they are, whole numbers in as few bytes as they need."""
+    """Encode an array in base64, integers in the smallest type that fits."""
     if array.dtype.kind in "iu":
         array = array.astype(np.min_scalar_type(int(array.max(initial=0))))
     little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
@@ -212,5 +212,5 @@ def _packed(array: NDArray[Any]) -> dict[str, str]:
 
 
 def _json(record: object) -> str:
-    """JSON in ASCII that ends no script: a name may hold anything, also half a character."""
+    """Encode as ASCII JSON that cannot end a script element, for names with any characters, even lone surrogates."""
     return json.dumps(record, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

@@ -1,8 +1,8 @@
-// The map itself: what is given, what is chosen, and a frame whenever something has changed.
+// The map: data, selection, and drawing a frame whenever something changes.
 
-const STILL = 140; // milliseconds without a change of zoom, after which the map is painted sharp
-const FEW = 1000; // images of a class that are thumbnails at any zoom when it is searched for
-const NEAR = 12; // pixels from a dot that still count as on it
+const STILL = 140; // milliseconds without a zoom change after which the map is drawn sharp
+const FEW = 1000; // maximum size of a class whose images are thumbnails at any zoom when it is searched for
+const NEAR = 12; // pixels around a dot that count as a hit
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 
 class Atlas {
@@ -27,15 +27,15 @@ class Atlas {
     this.canvas = this.find(".plane");
     this.context = this.canvas.getContext("2d", { alpha: false });
     this.camera = new Camera(this.n, () => this.ask());
-    this.image = null; // chosen
-    this.over = null; // under the pointer, or nearest to the middle when moved by keys
-    this.searched = null; // a class
+    this.image = null; // selected
+    this.over = null; // under the pointer, or closest to the center when moved by keys
+    this.searched = null; // class
     this.onlyFailures = false;
-    this.morph = null; // the change from one view to another
+    this.morph = null; // transition between two views
     this.base = this.layer = this.before = null;
     this.stillSince = 0;
     this.asked = false;
-    this.painted = false; // all that is in view, sharp
+    this.painted = false; // whether everything in view is drawn sharp
     this.scene = new Scene(this);
     this.names = new Names(this);
     this.chosen = new Chosen(this);
@@ -52,7 +52,7 @@ class Atlas {
     return this.classes[this.labels[i]];
   }
 
-  // What each neighbor of an image is: right, wrong, or rest, which is of another class when none of its own is left.
+  // Kinds of the neighbors of an image: right, wrong, or rest for another class after all images of its own class.
   kindsOf(i) {
     let left = this.sizes[this.labels[i]] - 1;
     return Array.from(this.view.neighborsOf(i), (j) => {
@@ -61,7 +61,7 @@ class Atlas {
     });
   }
 
-  // ---- what is seen -------------------------------------------------------------------------------------------------------
+  // ---- drawing ------------------------------------------------------------------------------------------------------------
 
   resize() {
     const { clientWidth: width, clientHeight: height } = this.find(".stage");
@@ -73,10 +73,10 @@ class Atlas {
     this.canvas.height = Math.round(height * ratio);
     this.scene.ratio = ratio;
     this.repaint();
-    this.frame(performance.now()); // at once: a canvas that was resized is empty
+    this.frame(performance.now()); // at once, since resizing clears the canvas
   }
 
-  // Start again with every tile: other colors, other images or other places.
+  // Redraw every tile after a change of colors, images or positions.
   repaint() {
     const printing = this.root.classList.contains("printing");
     this.scene.recolor(getComputedStyle(this.root), this.find("select").value, darkness.matches && !printing);
@@ -95,7 +95,7 @@ class Atlas {
     this.choice();
   }
 
-  // Which images are hidden, faint or plain.
+  // Set which images are hidden, faint or plain.
   choice() {
     const { shown } = this.scene;
     for (let i = 0; i < this.n; i++) {
@@ -105,18 +105,18 @@ class Atlas {
     this.scene.least = this.searched !== null && this.sizes[this.searched] <= FEW ? 24 : 0;
     const none = this.onlyFailures && !this.view.failures;
     this.find(".message").hidden = !none;
-    this.find(".message").textContent = none ? "No failures: the nearest neighbor of every image is of its class." : "";
+    this.find(".message").textContent = none ? "No failures: the nearest neighbor of every image is of the same class." : "";
     if (this.camera.width) this.repaint();
   }
 
-  // Corner of the canvas on the map, in device pixels at the camera's scale.
+  // Return the corner of the canvas on the map, in device pixels at the camera's scale, and the scale.
   corner() {
     const { x, y, zoom } = this.camera;
     const scale = zoom * this.scene.ratio;
     return [Math.round(x * scale - this.canvas.width / 2), Math.round(y * scale - this.canvas.height / 2), scale];
   }
 
-  // Where an image is, in CSS pixels of the canvas.
+  // Return the position of an image in CSS pixels of the canvas.
   place(i) {
     const positions = this.positions ?? this.view.positions;
     return this.camera.place(positions[2 * i], positions[2 * i + 1]);
@@ -141,8 +141,8 @@ class Atlas {
     if (camera.flight || this.morph) this.ask();
   }
 
-  // The tiles in view, and below those that are still to come the picture from before, or the whole map in dots. False if
-  // there is too little to show: then the canvas is left as it is.
+  // Draw the tiles in view and, below missing tiles, the previous layer or the whole map in dots. Returns false, without
+  // drawing, if there is too little to show.
   paintTiles(now) {
     const { context, canvas, scene } = this;
     const [left, top, scale] = this.corner();
@@ -173,7 +173,7 @@ class Atlas {
     return true;
   }
 
-  // Tiles of another scale, once the zoom is at rest, or has changed so much that the old ones look poor.
+  // Start tiles of another scale once the zoom is at rest, or has changed so much that the old tiles look blurred.
   startLayer(now, left, top, scale) {
     const zoom = this.layer ? scale / this.layer.scale : 0;
     if (scale !== this.lastScale) this.stillSince = now;
@@ -186,7 +186,7 @@ class Atlas {
     } else this.ask();
   }
 
-  // From one view's places to another's: all images move.
+  // Draw the transition from one view to another: all images move.
   paintMorph(now) {
     const { scene, context, canvas, morph } = this;
     morph.start ??= now;
@@ -222,7 +222,7 @@ class Atlas {
     }
   }
 
-  // The image at a point of the canvas: one that lies above the others, of thumbnails the uppermost, of dots the nearest.
+  // Return the image at a point of the canvas: a raised image, else the topmost thumbnail, else the closest dot.
   hit(px, py, reach = NEAR) {
     const above = this.chosen.hit(px, py);
     if (above !== null) return above;
@@ -246,7 +246,7 @@ class Atlas {
     return best;
   }
 
-  // ---- choosing -----------------------------------------------------------------------------------------------------------
+  // ---- selection ----------------------------------------------------------------------------------------------------------
 
   point(i) {
     if (i === this.over) return;
@@ -263,11 +263,11 @@ class Atlas {
       if (focus) this.panel.chosen.querySelector("ol button")?.focus({ preventScroll: true });
       if (go) {
         const { positions } = this.view;
-        const seen = (1.6 * SMALLEST * Math.sqrt(this.n)) / FILL; // a scale at which it is a thumbnail
+        const seen = (1.6 * SMALLEST * Math.sqrt(this.n)) / FILL; // scale at which it is a thumbnail
         this.camera.flyTo(positions[2 * i], positions[2 * i + 1], Math.max(this.camera.zoom, seen));
       }
     }
-    this.say(i === null ? "Nothing chosen." : this.panel.spoken(i));
+    this.say(i === null ? "Nothing selected." : this.panel.spoken(i));
     this.ask();
   }
 
@@ -318,7 +318,7 @@ class Atlas {
     this.ask();
   }
 
-  // ---- mouse, fingers, keys -----------------------------------------------------------------------------------------------
+  // ---- mouse, touch, keyboard ---------------------------------------------------------------------------------------------
 
   listen() {
     const on = (selector, type, action) => this.find(selector).addEventListener(type, action);
@@ -327,7 +327,7 @@ class Atlas {
     this.canvas.setAttribute(
       "aria-label",
       `Map of ${counted(this.n, "image", "images")}. Arrow keys move it, plus and minus zoom, 0 shows all of it, ` +
-        "Enter chooses the image nearest to the center, Escape lets go of it.",
+        "Enter selects the image closest to the center, Escape deselects it.",
     );
     on(".in", "click", () => this.camera.flyCloser(2));
     on(".out", "click", () => this.camera.flyCloser(1 / 2));
@@ -356,13 +356,13 @@ class Atlas {
     return this.hit(width / 2, height / 2, Math.max(width, height));
   }
 
-  // Those who move by keys point at what is in the middle.
+  // With the keyboard, the image at the center counts as pointed at.
   pointAtMiddle() {
     this.point(this.central());
-    if (this.over !== null) this.say(`Nearest to the center: ${this.captions[this.over]}, class ${this.className(this.over)}.`);
+    if (this.over !== null) this.say(`Closest to the center: ${this.captions[this.over]}, class ${this.className(this.over)}.`);
   }
 
-  // On paper the map is as it is now, on white.
+  // Print the map in its current state, on white.
   print(on) {
     this.root.classList.toggle("printing", on);
     this.over = null;

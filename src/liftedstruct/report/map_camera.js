@@ -1,6 +1,6 @@
-// Where one looks from: what is in the middle of the screen, and how many CSS pixels the whole map has there.
+// Camera: the point at the center of the canvas, and the zoom, the side of the whole map in CSS pixels.
 
-const FLIGHT = 550; // milliseconds of a flight to an image, or of a change of view
+const FLIGHT = 550; // milliseconds of an animation to an image or between views
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const ease = (t) => (t < 0.5 ? 4 * t ** 3 : 1 - (2 - 2 * t) ** 3 / 2);
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
@@ -10,12 +10,12 @@ class Camera {
     Object.assign(this, { n, onMove, x: 0.5, y: 0.5, zoom: 1, width: 0, height: 0, flight: null });
   }
 
-  // The zoom at which all of the map is seen.
+  // Return the zoom that shows the whole map.
   whole() {
     return 0.9 * Math.min(this.width, this.height);
   }
 
-  // The closest zoom: images that were at one place, and were put apart, are apart.
+  // Return the maximum zoom, at which images moved apart from the same position can be distinguished.
   closest() {
     return Math.max(4 * this.whole(), 1024 * Math.sqrt(this.n));
   }
@@ -39,7 +39,7 @@ class Camera {
     this.set(this.x - dx / this.zoom, this.y - dy / this.zoom, this.zoom);
   }
 
-  // Zoom so that what is at (px, py) stays there.
+  // Zoom around the point (px, py).
   zoomAt(px, py, factor) {
     const { zoom } = this.limited(0, 0, this.zoom * factor);
     const [dx, dy] = [px - this.width / 2, py - this.height / 2];
@@ -66,7 +66,7 @@ class Camera {
     this.flyTo(0.5, 0.5, this.whole());
   }
 
-  // Go on with the flight. The middle moves as the scale does, so that a flight into the map goes straight to its end.
+  // Continue the animation. The center moves with the scale, so that zooming in goes straight to the target.
   fly(now) {
     const { from, to } = this.flight;
     this.flight.start ??= now;
@@ -78,7 +78,7 @@ class Camera {
     if (t === 1) Object.assign(this, to, { flight: null });
   }
 
-  // From the map to CSS pixels of the canvas, and back.
+  // Convert map coordinates to CSS pixels of the canvas, and back.
   place(x, y) {
     return [(x - this.x) * this.zoom + this.width / 2, (y - this.y) * this.zoom + this.height / 2];
   }

@@ -1,9 +1,9 @@
-// What lies above the map: the chosen image with its neighbors, the image under the pointer, and a card about it.
+// Drawn above the map: the selected image with its neighbors, the image under the pointer, and its card.
 
-const LEAST = 34; // CSS pixels of the chosen image and its neighbors, also among dots
-const CARD = 144; // of the picture on the card
+const LEAST = 34; // minimum side of the selected image and its neighbors in CSS pixels
+const CARD = 144; // side of the image on the card
 const SIGNS = {
-  right: [[-0.45, 0.02, -0.1, 0.38, 0.48, -0.35]], // a tick, as lines in a circle of radius one
+  right: [[-0.45, 0.02, -0.1, 0.38, 0.48, -0.35]], // a tick, as lines in a unit circle
   wrong: [[-0.38, -0.38, 0.38, 0.38], [-0.38, 0.38, 0.38, -0.38]], // a cross
   rest: [[-0.4, 0, 0.4, 0]], // a dash
 };
@@ -13,13 +13,13 @@ class Chosen {
     Object.assign(this, { atlas, card: atlas.find(".card") });
   }
 
-  // The side of what lies above, in CSS pixels.
+  // Return the side of raised images in CSS pixels.
   side() {
     const { scene, camera } = this.atlas;
     return Math.max(scene.side(camera.zoom * scene.ratio) / scene.ratio, LEAST);
   }
 
-  // The image above the others at a point of the canvas, or null.
+  // Return the raised image at a point of the canvas, or null.
   hit(px, py) {
     const { image, view } = this.atlas;
     if (image === null) return null;
@@ -86,7 +86,7 @@ class Chosen {
     context.stroke();
   }
 
-  // The image under the pointer, larger, with its class and caption.
+  // Show the image under the pointer, enlarged, with its class and caption.
   showCard() {
     const { atlas, card } = this;
     const { over: i, camera } = atlas;

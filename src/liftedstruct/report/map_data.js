@@ -1,8 +1,8 @@
-// What the page was given: arrays, places, and the sheets of thumbnails. Nothing is fetched; all of it stands in the page.
+// Data inside the page: arrays, positions and sheets of thumbnails. Nothing is fetched.
 
 const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array };
-const SHEET_BYTES = 192e6; // of decoded sheets that are kept
-const AT_ONCE = 3; // sheets that are decoded at the same time
+const SHEET_BYTES = 192e6; // of decoded sheets to keep
+const AT_ONCE = 3; // sheets decoded at the same time
 
 function bytesOf(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
@@ -16,7 +16,7 @@ function arrayOf({ type, data }) {
   return new ARRAYS[type](bytesOf(data).buffer);
 }
 
-// One run's places and neighbors, decoded when it is first looked at.
+// Positions and neighbors of one run, decoded on first use.
 class View {
   constructor(given, labels) {
     this.name = given.name;
@@ -48,7 +48,7 @@ class View {
   }
 }
 
-// The images by squares of the map, to find those inside a rectangle.
+// Grid index of the images, to find those inside a rectangle.
 class Grid {
   constructor(positions) {
     const n = positions.length / 2;
@@ -71,7 +71,7 @@ class Grid {
     return Math.min(this.side - 1, Math.max(0, Math.floor(coordinate * this.side)));
   }
 
-  // The images in the rectangle; the array is used again by the next call.
+  // Return the images in the rectangle; the next call reuses the array.
   within(left, top, right, bottom) {
     const { positions, images, starts, side, found } = this;
     const [first, last] = [this.index(left), this.index(right)];
@@ -89,13 +89,13 @@ class Grid {
   }
 }
 
-// The sheets of thumbnails: text until one of their images is in view, then a bitmap, dropped again when others are needed.
+// Sheets of thumbnails: text until one of their images is in view, then a bitmap in an LRU cache.
 class Sheets {
   constructor(elements, { side, columns }, slots) {
     Object.assign(this, { elements, side, columns, slots });
     this.per = columns * columns;
     this.most = Math.max(8, Math.floor(SHEET_BYTES / (4 * (side * columns) ** 2)));
-    this.sheets = new Map(); // number -> { promise, bitmap, failed }, the one used last at the end
+    this.sheets = new Map(); // number -> { promise, bitmap, failed }, least recently used first
     this.loading = 0;
     this.wanted = [];
     this.onLoad = () => {};
@@ -105,7 +105,7 @@ class Sheets {
     return Math.floor(this.slots[i] / this.per);
   }
 
-  // The bitmap with image i, null if it is still to come, false if it cannot be read.
+  // Return the bitmap with image i, null if it is not loaded yet, or false if it cannot be decoded.
   peek(i) {
     const number = this.number(i);
     const sheet = this.sheets.get(number);
@@ -118,7 +118,7 @@ class Sheets {
     return sheet.failed ? false : sheet.bitmap;
   }
 
-  // Begin to decode what was asked for since the last call; what nobody asks for any more is not begun.
+  // Start to decode the sheets requested since the last call; older requests are dropped.
   loadWanted() {
     for (const number of this.wanted) {
       if (this.loading >= AT_ONCE) break;
@@ -130,7 +130,7 @@ class Sheets {
   load(number) {
     const known = this.sheets.get(number);
     if (known) {
-      this.sheets.delete(number); // to the end: the least used go first
+      this.sheets.delete(number); // to the end, as most recently used
       this.sheets.set(number, known);
       return known.promise;
     }
@@ -160,13 +160,13 @@ class Sheets {
     context.drawImage(bitmap, left, top, this.side, this.side, x, y, width, width);
   }
 
-  // Image i on a canvas of its own, as soon as it is there.
+  // Draw image i on a separate canvas as soon as it is loaded.
   async show(canvas, i, width) {
     const pixels = Math.round(width * Math.min(2, devicePixelRatio || 1));
     canvas.width = canvas.height = pixels;
     canvas.dataset.image = i;
     let bitmap = await this.load(this.number(i));
-    while (bitmap && this.sheets.get(this.number(i))?.bitmap !== bitmap) bitmap = await this.load(this.number(i)); // it had to go
+    while (bitmap && this.sheets.get(this.number(i))?.bitmap !== bitmap) bitmap = await this.load(this.number(i)); // evicted
     if (!bitmap || canvas.dataset.image !== String(i)) return;
     const context = canvas.getContext("2d");
     context.imageSmoothingQuality = "high";

@@ -1,7 +1,7 @@
-// Mouse, fingers and keys.
+// Mouse, touch and keyboard.
 
-const SLIP = 5; // pixels that a click may move
-const PASSING = 250; // milliseconds after the page was scrolled in which the wheel goes on scrolling it
+const SLIP = 5; // maximum movement of a click in pixels
+const PASSING = 250; // milliseconds after a scroll of the page in which the wheel keeps scrolling it
 
 // Drag and pinch, hover and click.
 function listenToPointers(atlas) {
@@ -58,7 +58,7 @@ function listenToPointers(atlas) {
   listenToWheel(canvas, camera, at);
 }
 
-// The wheel zooms, but a page that is being scrolled is not caught by the map it happens to pass.
+// The wheel zooms, unless the page is being scrolled past the map.
 function listenToWheel(canvas, camera, at) {
   let scrolled = -Infinity;
   addEventListener("scroll", () => (scrolled = performance.now()), { passive: true });
@@ -69,7 +69,7 @@ function listenToWheel(canvas, camera, at) {
     }
     event.preventDefault();
     const pixels = event.deltaY * [1, 16, camera.height][event.deltaMode];
-    const rate = event.ctrlKey ? 0.01 : 0.002; // a pinch on a touchpad comes as a wheel with the control key
+    const rate = event.ctrlKey ? 0.01 : 0.002; // a touchpad pinch is reported as a wheel event with the Ctrl key
     camera.zoomAt(...at(event), Math.exp(-clamp(pixels, -300, 300) * rate));
   };
   canvas.addEventListener("wheel", onWheel, { passive: false });

@@ -1,7 +1,7 @@
-// Names of classes on the map, each where most of its images gather, as many as have room.
+// Class names on the map, each at the largest cluster of its images, as many as fit.
 
-const GATHERED = 0.4; // the share of a class that has to be in one place for its name to stand there
-const NAMES = 400; // at most, on the whole map
+const GATHERED = 0.4; // minimum share of a class in one place for its name to be shown there
+const NAMES = 400; // maximum on the whole map
 const LETTERS = 26;
 
 class Names {
@@ -10,7 +10,7 @@ class Names {
     this.ruler = document.createElement("canvas").getContext("2d");
   }
 
-  // Other places, other colors or another screen.
+  // Clear the cache after a change of positions, colors or screen.
   forget() {
     this.pictures.clear();
     this.widths.clear();
@@ -18,7 +18,7 @@ class Names {
     this.spots = null;
   }
 
-  // For each class the place with the most of its images around it: { number, x, y, count }, the largest first.
+  // Return the densest spot of each class, { number, x, y, count }, largest first.
   gather() {
     const { labels, sizes, n, view, scene } = this.atlas;
     const { positions } = view;
@@ -41,7 +41,7 @@ class Names {
     return spots.sort((a, b) => b.count - a.count);
   }
 
-  // Which names stand at that scale, so that none is on another and each is not much wider than its images.
+  // Choose the names to show at a scale: none overlap, and none is much wider than the images of its class.
   place(scale) {
     this.spots ??= this.gather();
     this.scale = scale;
@@ -79,7 +79,7 @@ class Names {
     return this.widths.get(number);
   }
 
-  // The name on a canvas of its own, as writing it in every frame would be slow.
+  // Return the name on a cached canvas, since drawing text in every frame would be slow.
   picture(number) {
     if (this.pictures.has(number)) return this.pictures.get(number);
     const { css, ratio } = this.atlas.scene;

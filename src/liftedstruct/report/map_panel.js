@@ -1,5 +1,5 @@
-// What is said in words beside the map: the chosen image with its neighbors, and the search for a class. Names are data:
-// they are only ever set as text.
+// Panel next to the map: the selected image with its neighbors, and the class search. Names are untrusted and only set as
+// text.
 
 const SUGGESTIONS = 8;
 
@@ -10,13 +10,13 @@ function element(tag, className, ...content) {
   return made;
 }
 
-// Text that may be broken behind the marks that names and paths are made with.
+// Return text that can break after underscores, slashes, dots and hyphens.
 function broken(text) {
   const parts = text.match(/[^_/.-]+[_/.-]*|[_/.-]+/g) ?? [];
   return parts.flatMap((part, at) => (at ? [document.createElement("wbr"), part] : [part]));
 }
 
-// A name in a direction of its own, so that right-to-left text does not turn what stands beside it.
+// Return a name in a bdi element, so that right-to-left text does not affect the text around it.
 function named(className, text) {
   return element("bdi", className, ...broken(text));
 }
@@ -29,7 +29,7 @@ function nearness(distance) {
   return distance === 0 ? "0" : distance < 0.001 || distance >= 100000 ? distance.toExponential(2) : distance.toPrecision(4);
 }
 
-// What is to be said about how an image did as a query.
+// Return the outcome of an image as a query, as a kind and a text.
 function verdict(rank, k) {
   if (rank === 0) return ["alone", "the only image of its class"];
   if (rank === 1) return ["right", "nearest neighbor is right"];
@@ -74,11 +74,11 @@ class Panel {
       const button = element("button", kinds[place], this.picture(j, 56));
       button.type = "button";
       button.dataset.image = j;
-      const words = { right: " right", wrong: " wrong", rest: " other class, none of its own is left" };
+      const words = { right: " right", wrong: " wrong", rest: " other class, after all of its own" };
       const said = element("span", "said", this.mark(kinds[place]), words[kinds[place]]);
       const distance = element("span", "distance", `distance ${nearness(distances[place])}`);
       const line = element("span", "line", said, distance);
-      const caption = element("bdi", "caption", atlas.captions[j]); // on one line, until it is the chosen one
+      const caption = element("bdi", "caption", atlas.captions[j]); // on one line, unless selected
       caption.title = atlas.captions[j];
       button.append(element("span", "text", line, named("class", atlas.className(j)), caption));
       button.addEventListener("click", () => atlas.choose(j, { go: true, focus: true }));
@@ -89,14 +89,14 @@ class Panel {
     const title = view.k ? `Its ${counted(view.k, "nearest neighbor", "nearest neighbors")}` : "No neighbors";
     const close = element("button", "close", "×");
     close.type = "button";
-    close.setAttribute("aria-label", "Let go of the image");
+    close.setAttribute("aria-label", "Deselect the image");
     close.addEventListener("click", () => atlas.choose(null));
     this.chosen.replaceChildren(element("div", "query", this.picture(i, 112), text, close), element("h3", "", title), list);
     this.nothing.hidden = true;
     this.chosen.hidden = false;
   }
 
-  // The same in one line, for those who hear it.
+  // Return the content of the panel in one line, for screen readers.
   spoken(i) {
     const { atlas } = this;
     const { view } = atlas;
@@ -104,11 +104,11 @@ class Panel {
     const [, said] = verdict(view.ranks[i], view.k);
     const right = kinds.filter((kind) => kind === "right").length;
     const of = `${right} of ${counted(kinds.filter((kind) => kind !== "rest").length, "neighbor", "neighbors")} right`;
-    return `Chosen: ${atlas.captions[i]}, class ${atlas.className(i)}; ${said}; ${of}.`;
+    return `Selected: ${atlas.captions[i]}, class ${atlas.className(i)}; ${said}; ${of}.`;
   }
 }
 
-// A field that suggests classes: arrows and Enter, or a click.
+// Search field that suggests classes, with keyboard and mouse.
 class Search {
   constructor(root, classes, sizes, onChoose) {
     Object.assign(this, { classes, sizes, onChoose, found: [], active: -1, chosen: null });
@@ -126,7 +126,7 @@ class Search {
     this.input.addEventListener("focus", () => this.chosen === null && this.suggest());
     this.input.addEventListener("blur", () => this.close());
     this.input.addEventListener("keydown", (event) => this.onKey(event));
-    this.list.addEventListener("pointerdown", (event) => event.preventDefault()); // the field keeps the focus
+    this.list.addEventListener("pointerdown", (event) => event.preventDefault()); // keeps the focus in the field
     this.list.addEventListener("click", (event) => {
       const option = event.target.closest("[data-class]");
       if (option) this.choose(Number(option.dataset.class));
@@ -159,7 +159,7 @@ class Search {
       return option;
     });
     const more = this.found.length - options.length;
-    const said = more > 0 ? `and ${counted(more, "class", "classes")} more` : "No class has this in its name";
+    const said = more > 0 ? `and ${counted(more, "class", "classes")} more` : "No matching class";
     if (more > 0 || (typed && !options.length)) {
       const line = element("li", "more", said);
       line.setAttribute("role", "presentation");

@@ -1,12 +1,12 @@
-// How the map is painted. At rest and while it is moved it is made of square tiles, each painted once for its scale: dots
-// when the images would be too small to see, thumbnails when not. So a frame is a dozen copies, whatever the number of images.
+// Drawing of the map. It consists of square tiles, each drawn once per scale: dots if the images would be too small, otherwise
+// thumbnails. So a frame is about a dozen copies, independent of the number of images.
 
-const TILE = 512; // device pixels a side
-const BUDGET = 8; // milliseconds of painting in a frame
-const SMALLEST = 13; // thumbnails smaller than this, in CSS pixels, are dots instead
+const TILE = 512; // side in device pixels
+const BUDGET = 8; // milliseconds of drawing per frame
+const SMALLEST = 13; // CSS pixels below which thumbnails become dots
 const LARGEST = 72;
-const FILL = 0.8; // the side of a thumbnail, of the mean distance between images in the unit square
-const HIDDEN = 0, FAINT = 1, PLAIN = 2; // how an image is shown
+const FILL = 0.8; // side of a thumbnail relative to the mean distance between images
+const HIDDEN = 0, FAINT = 1, PLAIN = 2; // visibility of an image
 
 function rgb(hex) {
   const number = parseInt(hex.slice(1), 16);
@@ -17,7 +17,7 @@ function packed([red, green, blue]) {
   return (255 << 24) | (blue << 16) | (green << 8) | red;
 }
 
-// Colors of classes: hues by the golden angle, so that classes with near numbers look different; OKLCH, so that none shouts.
+// Class colors: hues by the golden angle, so that consecutive classes differ; OKLCH, for even lightness and chroma.
 function classColor(number, dark) {
   const hue = number * 2.399963;
   const light = (dark ? 0.74 : 0.62) + [0, 0.08, -0.08][number % 3];
@@ -35,7 +35,7 @@ function classColor(number, dark) {
   });
 }
 
-// The pixels of a dot, or of a cross: x, y and how much of the pixel is covered, of 256; again and again.
+// Return the pixels of a dot or a cross as a flat list of x, y and coverage (0 to 256).
 function stampOf(diameter, cross) {
   const radius = diameter / 2;
   const reach = Math.ceil(radius);
@@ -51,7 +51,7 @@ function stampOf(diameter, cross) {
   return Int16Array.from(stamp);
 }
 
-// Pixels that dots are stamped on. Tens of thousands of dots take a few milliseconds, much less than as paths of a canvas.
+// Pixel buffer for dots. Tens of thousands of dots take a few milliseconds, much less than canvas paths.
 class Stamps {
   resize(width, height) {
     if (this.image?.width === width && this.image?.height === height) return;
@@ -73,7 +73,7 @@ class Stamps {
         pixels[at] = color;
         continue;
       }
-      const old = pixels[at]; // red and blue at once, green by itself: what runs over stays in bits that are masked
+      const old = pixels[at]; // red and blue together, then green; overflow lands in masked bits
       const even = (old & 0xff00ff) + ((((color & 0xff00ff) - (old & 0xff00ff)) * share) >> 8);
       const green = (old & 0x00ff00) + ((((color & 0x00ff00) - (old & 0x00ff00)) * share) >> 8);
       pixels[at] = 0xff000000 | (even & 0xff00ff) | (green & 0x00ff00);
@@ -81,13 +81,13 @@ class Stamps {
   }
 }
 
-// What is to be seen: which view, which images, in which colors. A change of it makes every tile void.
+// State of the drawing: view, visible images and colors. A change invalidates every tile.
 class Scene {
   constructor(atlas) {
     Object.assign(this, { atlas, stamps: new Stamps(), stampCache: new Map() });
     this.shown = new Uint8Array(atlas.n).fill(PLAIN);
-    this.ratio = 1; // device pixels for a CSS pixel
-    this.least = 0; // CSS pixels of a thumbnail at any scale, when only few are plain
+    this.ratio = 1; // device pixels per CSS pixel
+    this.least = 0; // minimum side of a thumbnail in CSS pixels, when few are plain
   }
 
   recolor(style, mode, dark) {
@@ -108,7 +108,7 @@ class Scene {
     for (let i = 0; i < n; i++) this.kinds[i] = this.crosses ? (ranks[i] === 1 ? 0 : ranks[i] > 1 ? 1 : 2) : labels[i];
   }
 
-  // The side of a thumbnail in device pixels, at a scale of so many device pixels for the whole map.
+  // Return the side of a thumbnail in device pixels; the scale is the side of the whole map in device pixels.
   side(scale) {
     return Math.max(this.least * this.ratio, this.room(scale));
   }
@@ -131,7 +131,7 @@ class Scene {
     return this.stampCache.get(key);
   }
 
-  // Dots of the images, those that are faint first, on a canvas whose corner is at (left, top) of the scaled map.
+  // Draw dots of the images, faint ones first, on a canvas whose corner is at (left, top) of the scaled map.
   paintDots(context, width, height, images, positions, left, top, scale, only) {
     const { stamps, shown, kinds, palette } = this;
     const diameter = this.diameter(scale);
@@ -185,8 +185,8 @@ class Scene {
   }
 }
 
-// One square of the map at one scale. The dots are there at once; thumbnails follow in the order of their sheets, so that few
-// sheets are in memory at a time and the order in which pictures lie on each other does not depend on which came first.
+// Square of the map at one scale. Dots are drawn at once, thumbnails in the order of their sheets, so that few sheets are in
+// memory at a time and the stacking order does not depend on loading.
 class Tile {
   constructor(scene, column, row, scale, dots) {
     const { view, slots } = scene.atlas;
@@ -220,7 +220,7 @@ class Tile {
     return this.next >= this.order.length;
   }
 
-  // Go on with the thumbnails until a sheet is missing or the time is up; true if it was the time.
+  // Draw thumbnails until a sheet is missing or the time is up; returns true if the time is up.
   goOn(until) {
     const { scene, context, order, side } = this;
     for (; this.next < order.length; this.next++) {
@@ -234,13 +234,13 @@ class Tile {
   }
 }
 
-// All tiles of one scale; if so wanted, of dots at any scale.
+// All tiles of one scale, or with `dots`, of dots at any scale.
 class Layer {
   constructor(scene, scale, dots = false) {
     Object.assign(this, { scene, scale, dots, tiles: new Map() });
   }
 
-  // Columns and rows that a canvas of that size shows when its corner is at (left, top), in device pixels of this layer.
+  // Return the columns and rows that a canvas with its corner at (left, top) shows, in device pixels of this layer.
   span(left, top, width, height) {
     const least = Math.floor((-0.04 * this.scale - LARGEST) / TILE);
     const most = Math.floor((1.04 * this.scale + LARGEST) / TILE);
@@ -248,7 +248,7 @@ class Layer {
     return [clip(left), clip(left + width - 1), clip(top), clip(top + height - 1)];
   }
 
-  // Paint what is missing there, the middle first, until the time is up: whether all is there, and whether to go on at once.
+  // Draw missing tiles, center first, until the time is up. Returns whether all are done and whether to continue at once.
   paint(left, top, width, height, until) {
     const [first, last, upper, lower] = this.span(left, top, width, height);
     const places = [];
@@ -268,7 +268,7 @@ class Layer {
         continue;
       }
       this.tiles.delete(key);
-      this.tiles.set(key, tile); // the one used last is the last to go
+      this.tiles.set(key, tile); // most recently used last
       if (!tile.done && tile.goOn(until)) hurry = true;
       done &&= tile.done;
     }
@@ -287,7 +287,7 @@ class Layer {
     return true;
   }
 
-  // Copy the tiles onto a canvas whose corner is at (left, top) of the map at another scale, or the same.
+  // Copy the tiles onto a canvas whose corner is at (left, top) of the map at any scale.
   copy(context, left, top, scale) {
     const zoom = scale / this.scale;
     const { width, height } = context.canvas;

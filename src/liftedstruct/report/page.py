@@ -1,4 +1,4 @@
-"""The HTML report of some runs: scores, map, galleries and figures in one file that loads nothing from anywhere."""
+"""HTML report of evaluated runs: scores, map, galleries and figures in one self-contained file."""
 
 import math
 from collections.abc import Sequence
@@ -23,61 +23,59 @@ from liftedstruct.runtime.progress import say
 __all__ = ["write_report"]
 
 MEGABYTE = 1_000_000
-SIDE = 144  # pixels of an image in a gallery, shown at half of that or a little more
-QUERIES = 8  # of each gallery
+SIDE = 144  # pixels of an image in a gallery, displayed at about half that size
+QUERIES = 8  # per gallery
 GALLERIES = {
-    "successes": "What it finds",
-    "failures": "Where it fails",
-    "instructive": "The most instructive failures",
+    "successes": "Successes",
+    "failures": "Failures",
+    "instructive": "Most instructive failures",
 }
 CONCEPTS = {
     "batch-graph": (
         "A batch as a graph",
-        "Contrastive and triplet losses use some edges of a batch, the lifted loss all of them.",
+        "Contrastive and triplet losses use some pairs of a batch, the lifted structured loss uses all of them.",
     ),
-    "mining": ("Which negatives count", "Each positive pair is pushed by the hard negatives of both its images."),
+    "mining": ("Hard negatives", "Each positive pair is pushed away by the hard negatives of both of its images."),
     "failure-modes": (
-        "Where simpler losses go wrong",
-        "The arrows are the negative gradients that the losses of this package have at these points.",
+        "Failure modes of simpler losses",
+        "The arrows are negative gradients, computed with the losses of this package.",
     ),
-    "networks": ("The three networks", "What goes through the network for each of the losses."),
+    "networks": ("The three networks", "The images that pass through the network for each loss."),
 }
 
 
 def write_report(
     runs: Sequence[str | Path], out: str | Path, *, title: str | None = None, max_mb: float = 80.0, progress: bool = True
 ) -> Path:
-    """Write the HTML report of some runs: scores, map, galleries, figures, and how all of it was made.
+    """Write the HTML report of evaluated runs: scores, map, galleries, figures and protocol.
 
-    The first trained run is what the report is about; the others are what it is compared with. All must have been evaluated,
-    ``liftedstruct evaluate``: nothing is measured here.
+    The report is about the trained run with the highest Recall@1 and compares it with the others. All runs must have been
+    evaluated with `liftedstruct evaluate`.
 
     Args:
-        runs: folders of runs that hold ``embeddings.npz``, or files of embeddings, all of the same images.
-        out: the file to write.
-        title: of the report; default: the name of the dataset.
-        max_mb: maximum size, in megabytes of 1,000,000 bytes. What the rest does not need is for the map's thumbnails.
+        runs: run folders that hold `embeddings.npz`, or files of embeddings, all of the same images.
+        out: file to write.
+        title: title of the report. Default: the name of the dataset.
+        max_mb: maximum size of the file in megabytes (10^6 bytes). The thumbnails of the map use what the rest leaves.
         progress: print progress to stderr.
 
     """
     out = check_out("out", out)
     if not 0 < as_number(max_mb) < math.inf:
-        raise ValueError(f"max_mb must be a finite number above 0, got {max_mb!r}. Most mailboxes take 20.")
+        raise ValueError(f"max_mb must be a finite number above 0, got {max_mb!r}. Most mail servers accept 20.")
     jinja2 = require("jinja2", "figures")
     found = read_runs(runs, progress)
     html = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     html.filters |= {"breakable": breakable, "digits": "{:.3g}".format, "p": words.p_text, "percent": words.percent}
-    template, content = html.from_string(resource("page.html.jinja")), _content(found, title, progress)
+    template, content = html.from_string(resource("page.html.jinja")), _content(found, title, out.absolute().parent, progress)
     most, rest = int(max_mb * MEGABYTE), len(_encoded(template.render(content, map="", size="")))
     room = most - rest - 100
     if room <= 0:
         least = math.ceil(10 * (rest + 100) / MEGABYTE) / 10
-        raise ValueError(
-            f"max_mb must be above {least:.1f} for this page and some more for its map, got {max_mb:g}. Allow more."
-        )
+        raise ValueError(f"max_mb must be above {least:.1f} to leave room for the map, got {max_mb:g}. Pass a larger max_mb.")
     if progress:
         say("report: the map")
-    fragment = _map(found, room, max_mb, progress)
+    fragment = _map(found, room, max_mb, out.absolute().parent, progress)
     size = f"{(rest + len(fragment)) / MEGABYTE:.1f} MB"
     with replacing(out) as stream:
         stream.write(_encoded(template.render(content, map=fragment, size=size)))
@@ -88,8 +86,8 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def _content(runs: Sequence[EvaluatedRun], title: str | None, progress: bool) -> dict[str, Any]:
-    """What the template shows, all but the map."""
+def _content(runs: Sequence[EvaluatedRun], title: str | None, folder: Path, progress: bool) -> dict[str, Any]:
+    """Return the variables of the template except the map; paths are relative to the report's folder."""
     run, other = words.main_and_baseline(runs)
     rest = [each for each in runs if each is not run]
     comparisons = [compare(run.scores, each.scores, names=(run.name, each.name)) for each in rest]
@@ -99,8 +97,9 @@ def _content(runs: Sequence[EvaluatedRun], title: str | None, progress: bool) ->
     return {
         "title": title or f"{run.dataset or 'Embeddings'}, {run.part} images",
         "headline": words.headline(run, other, against),
+        "next_step": words.next_step(run, other, against),
         "introduction": words.introduction(runs),
-        "warnings": list(dict.fromkeys(warning for each in runs for warning in each.warnings)),
+        "warnings": list(dict.fromkeys(warning for each in runs for warning in _warnings(each, folder))),
         "runs": runs,
         "run": run,
         "display_name": words.display_name,
@@ -116,25 +115,30 @@ def _content(runs: Sequence[EvaluatedRun], title: str | None, progress: bool) ->
         "galleries": [_gallery(kind, run) for kind in GALLERIES],
         "figures": _figures(runs, run),
         "concepts": _concepts(),
-        "protocol": words.protocol(runs),
+        "protocol": words.protocol(runs, folder),
         "style": resource("page.css"),
     }
 
 
+def _warnings(run: EvaluatedRun, folder: Path) -> list[str]:
+    """Return the warnings of a run without absolute paths."""
+    return [each.replace(run.data, words.local_path(run.data, folder)) if run.data else each for each in run.warnings]
+
+
 def _measures(runs: Sequence[EvaluatedRun]) -> list[str]:
-    """The columns of the tables: Recall@K by K, then what there is of clusterings."""
+    """Return the columns of the tables: Recall@K by K, then the clustering metrics."""
     recalls = [f"Recall@{k}" for k in sorted({k for run in runs for k in run.scores.recall})]
     return list(dict.fromkeys([*recalls, *(measure for run in runs for measure in run.scores.measures)]))
 
 
 def _hues(runs: Sequence[EvaluatedRun]) -> dict[EvaluatedRun, str]:
-    """The color of each run, the same as in the figures that show it by its name."""
+    """Return the color of each run, the same as in the figures."""
     others = [run for run in runs if run.name not in COLORS]
     return {run: css_color(method_color(run.name, others.index(run) if run in others else 0)) for run in runs}
 
 
 def _gallery(kind: str, run: EvaluatedRun) -> dict[str, Any]:
-    """Queries, each with its nearest images and, where that is not among these, the nearest right one."""
+    """Return queries with their nearest neighbors and, if it is not among these, the nearest right image."""
     distances, neighbors = run.nearest
     queries = choose_queries(kind, run.labels, neighbors, distances, count=QUERIES, embeddings=run.embeddings)
     shown = np.concatenate((queries.rows, queries.neighbors.reshape(-1), queries.nearest_right))
@@ -155,10 +159,10 @@ def _gallery(kind: str, run: EvaluatedRun) -> dict[str, Any]:
 
 
 def _figures(runs: Sequence[EvaluatedRun], run: EvaluatedRun) -> list[dict[str, str]]:
-    """The figures of this data: those that there is something to draw for."""
+    """Return the figures that have data to show."""
     places = {(each.method, each.size) for each in runs}
-    several = len(places) == len(runs) > len({each.method for each in runs})  # more than one size, and no two runs of one
-    kind, title = ("scores", "Scores against size and K") if several else ("recall", "Recall@K")
+    several = len(places) == len(runs) > len({each.method for each in runs})  # several dimensions, no duplicates
+    kind, title = ("scores", "Scores against dimension and K") if several else ("recall", "Recall@K")
     figures = [_figure(kind, title, words.recall_finding(runs), runs)]
     figures += [_figure(kind, title, finding, run) for kind, (title, finding) in words.single_run_figures(run).items()]
     if any(each.log for each in runs):
@@ -167,19 +171,20 @@ def _figures(runs: Sequence[EvaluatedRun], run: EvaluatedRun) -> list[dict[str, 
 
 
 def _figure(kind: str, title: str, finding: str, *shown: Any) -> dict[str, str]:
-    """A figure and what it shows in words, which is also its text alternative."""
+    """Return a figure as SVG with its finding, which is also the alternative text."""
     return {"name": kind, "title": title, "finding": finding, "svg": inline_svg(FIGURES[kind](*shown), kind)}
 
 
 @cache
 def _concepts() -> list[dict[str, str]]:
-    """The figures that are the same in every report."""
+    """Return the illustrations of the losses, the same in every report."""
     return [_figure(kind, *texts) for kind, texts in CONCEPTS.items()]
 
 
-def _map(runs: Sequence[EvaluatedRun], room: int, max_mb: float, progress: bool) -> str:
+def _map(runs: Sequence[EvaluatedRun], room: int, max_mb: float, folder: Path, progress: bool) -> str:
     run = runs[0]
-    captions = run.paths or [f"image {row:,}" for row in range(len(run))]
+    captions = [words.local_path(path, folder) if Path(path).is_absolute() else path for path in run.paths]
+    captions = captions or [f"image {row:,}" for row in range(len(run))]
     views = [View(words.display_name(each), each.positions, *each.nearest, each.scores.ranks) for each in runs]
     try:
         return map_html(views, run.labels, run.class_names, captions, run.thumbnails, max_bytes=room, progress=progress)

@@ -1,4 +1,4 @@
-"""Evaluated runs, read from the disk and checked: embeddings, scores, settings and log. Nothing is measured here."""
+"""Loading of evaluated runs: embeddings, scores, settings and log."""
 
 import shlex
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ from liftedstruct.training import CONFIG, RunFolder, TrainConfig
 __all__ = ["read_runs", "read_scores"]
 
 KS = (1, 2, 4, 8, 16, 32)
-KS_OF = {ONLINE_PRODUCTS.name: (1, 10, 100, 1000)}  # as its papers have it
+KS_OF = {ONLINE_PRODUCTS.name: (1, 10, 100, 1000)}  # as reported in papers
 
 
 def read_runs(paths: Sequence[str | Path], progress: bool = True) -> list[EvaluatedRun]:
-    """The runs of a report, all of the same images, each with a name of its own.
+    """Load the runs of a report, all of the same images, and give each a unique name.
 
     Args:
-        paths: folders of runs that hold ``embeddings.npz``, or files of embeddings, each with its scores beside it.
-        progress: whether what is computed of them later prints its progress.
+        paths: run folders that hold `embeddings.npz`, or files of embeddings; each must have been evaluated.
+        progress: print the progress of later computations, such as t-SNE, to stderr.
 
     """
     if not paths:
-        raise ValueError("runs must be at least one, got none. Name the folder of a run, or an .npz file of embeddings.")
+        raise ValueError("runs must have at least one entry, got none. Pass a run folder, or an .npz file of embeddings.")
     runs = [_read(Path(path), progress) for path in paths]
     for run in runs[1:]:
         if not run.scores.same_images(runs[0].scores):
@@ -43,11 +43,13 @@ def read_runs(paths: Sequence[str | Path], progress: bool = True) -> list[Evalua
 
 
 def read_scores(path: str | Path, found: Embeddings) -> Scores:
-    """The scores beside embeddings, with all that a report shows, or a ValueError with the command that makes them.
+    """Load the saved scores of embeddings with the values of K that a report shows.
+
+    Raises a ValueError with the command to run if there are no such scores.
 
     Args:
-        path: folder of a run, or file of embeddings.
-        found: what is in it.
+        path: run folder, or file of embeddings.
+        found: embeddings at that path.
 
     """
     file = scores_file(path)
@@ -67,7 +69,7 @@ def read_scores(path: str | Path, found: Embeddings) -> Scores:
 
 def _read(path: Path, progress: bool) -> EvaluatedRun:
     if path.name == EMBEDDINGS and path.with_name(CONFIG).is_file():
-        path = path.parent  # of a run
+        path = path.parent
     file, found = embeddings_file(path), Embeddings.load(path)
     folder = RunFolder(path)
     config = folder.config() if (path / CONFIG).is_file() else None
@@ -89,31 +91,33 @@ def _read(path: Path, progress: bool) -> EvaluatedRun:
 
 
 def _open_images(found: Embeddings) -> tuple[Thumbnails, list[str]]:
-    """Thumbnails of the images, or placeholders where they are gone, and a warning that says so."""
+    """Return thumbnails of the images, or placeholders with a warning if the images are not available."""
     if not found.data:
-        return placeholders, ["The embeddings do not say where their images are, so placeholders are shown."]
+        return placeholders, ["The embeddings do not record where their images are. Placeholders are shown instead."]
     try:
         packed = PackedImages(found.data)
     except (ValueError, OSError):
-        return placeholders, [f"The images are no longer in {found.data}, so placeholders are shown."]
+        return placeholders, [f"The images are no longer in {found.data}. Placeholders are shown instead."]
     known = len(found.rows) and found.rows.min() >= 0 and found.rows.max() < len(packed)
-    same = known and np.array_equal(packed.contents[found.rows], found.contents)  # the checksum does not see what was left out
+    same = known and np.array_equal(packed.contents[found.rows], found.contents)  # the checksum does not cover left-out images
     if not same or packed.checksum != found.protocol.get("checksum"):
-        return placeholders, [f"The images in {found.data} are others than those that were embedded, so they are not shown."]
+        return placeholders, [
+            f"The images in {found.data} are not the ones that were embedded. Placeholders are shown instead."
+        ]
     return thumbnails_of(packed.images, found.rows), []
 
 
 def _warnings(run: EvaluatedRun, name: str) -> list[str]:
-    """What is doubtful about a run."""
+    """Return the caveats of a run."""
     warnings = []
     known = next((each for each in (CARS, CUB, ONLINE_PRODUCTS) if each.name == run.dataset), None)
-    if known and run.part == "test" and len(run) != known.images[1]:  # no score of others can be compared
+    if known and run.part == "test" and len(run) != known.images[1]:
         warnings.append(
             f"These are {len(run):,} test images of {known.name}, which has {known.images[1]:,}: "
-            "the scores cannot be compared with those of others."
+            "the scores cannot be compared with published scores."
         )
     if run.seen and run.seen.any:
-        warnings.append(f"Of the images that {name} is measured on, training has seen {run.seen}.")
+        warnings.append(f"Seen in the training of {name}: {run.seen}.")
     failed = next((line for line in run.log if "failed" in line), None)
     if failed is not None:
         warnings.append(f"The training of {name} failed at step {failed['step']:,}: {failed['failed']}")
@@ -130,7 +134,7 @@ def _method(file: Path, config: TrainConfig | None) -> str:
 
 
 def _names(runs: Sequence[EvaluatedRun]) -> list[str]:
-    """What to call each run: its method; with its size, then its folder, where that is not enough; at last a number."""
+    """Return unique names: the method, with the dimension if that is ambiguous, then the folder, then a number."""
     names = [run.method for run in runs]
     for longer in ([f"{run.method}, {run.size}-d" for run in runs], [_short_name(run.file) for run in runs]):
         names = [other if names.count(name) > 1 else name for name, other in zip(names, longer, strict=True)]
@@ -138,6 +142,6 @@ def _names(runs: Sequence[EvaluatedRun]) -> list[str]:
 
 
 def _short_name(file: Path) -> str:
-    """The folder of a run, or a file without its ending."""
+    """Return the name of the run folder, or of the file without its suffix."""
     path = file.absolute()
     return path.parent.name if path.name == EMBEDDINGS else path.stem
