@@ -9,15 +9,15 @@ from liftedstruct.training.heads import HEADS, reduced
 
 
 def unused() -> torch.Tensor:
-    raise AssertionError("this head needs no features")
+    raise AssertionError("this initialization does not need features")
 
 
-def test_uniform_is_the_papers() -> None:
+def test_uniform_is_as_in_the_paper() -> None:
     head = nn.Linear(48, 2000)
     HEADS["uniform"](head, unused, scale=1.0)
     bound = (3 / 48) ** 0.5
     assert 0.99 * bound < head.weight.abs().max().item() <= bound
-    assert head.weight.var().item() == pytest.approx(1 / 48, rel=0.02)  # variance 1 / fan-in is the point of it
+    assert head.weight.var().item() == pytest.approx(1 / 48, rel=0.02)  # variance 1 / fan-in
     assert not head.bias.any()
 
 
@@ -31,7 +31,7 @@ def test_orthogonal(dim: int) -> None:
     assert not head.bias.any()
 
 
-def test_pca_is_that_of_scikit_learn() -> None:
+def test_pca_matches_scikit_learn() -> None:
     rng = np.random.default_rng(0)
     features = (rng.normal(size=(200, 12)) * np.linspace(1, 6, 12) @ rng.normal(size=(12, 12)) + 30).astype(np.float32)
     head = nn.Linear(12, 4)
@@ -41,10 +41,10 @@ def test_pca_is_that_of_scikit_learn() -> None:
     signs = np.sign((ours * theirs).sum(axis=0))
     np.testing.assert_allclose(ours, theirs * signs, atol=1e-3)
     strongest = head.weight.detach().gather(1, head.weight.detach().abs().argmax(dim=1, keepdim=True))
-    assert (strongest > 0).all()  # one sign on every machine
+    assert (strongest > 0).all()  # the same sign on every machine
 
 
-def test_reduced_is_pca_of_what_the_head_makes() -> None:
+def test_reduced_is_pca_of_the_outputs_of_the_head() -> None:
     rng = np.random.default_rng(2)
     features = torch.from_numpy((rng.normal(size=(90, 12)) @ rng.normal(size=(12, 12)) + 5).astype(np.float32))
     head = nn.Linear(12, 8)
@@ -53,14 +53,14 @@ def test_reduced_is_pca_of_what_the_head_makes() -> None:
     np.testing.assert_allclose(ours, theirs * np.sign((ours * theirs).sum(axis=0)), atol=1e-4)
     assert head.out_features == 8
     same = reduced(head, 8, features)(features).detach().numpy()
-    np.testing.assert_allclose(pdist(same), pdist(wide), rtol=1e-3)  # as many dimensions as there are keep all distances
+    np.testing.assert_allclose(pdist(same), pdist(wide), rtol=1e-3)  # without a reduction, all distances are preserved
 
 
 def test_more_dimensions_than_features() -> None:
     features, layer = torch.randn(100, 6, dtype=torch.float64), nn.Linear(6, 9).double()
     HEADS["pca"](layer, lambda: features, scale=2.0)
     torch.testing.assert_close(torch.pdist(layer(features)), 2 * torch.pdist(features))
-    assert (layer.weight.abs().sum(dim=1) > 0).all()  # no dimension is left out, which no gradient would reach
+    assert (layer.weight.abs().sum(dim=1) > 0).all()  # no row is zero, which no gradient would change
 
 
 def test_more_dimensions_than_images() -> None:
@@ -69,4 +69,4 @@ def test_more_dimensions_than_images() -> None:
     HEADS["pca"](layer, lambda: features)
     gram = layer.weight.detach() @ layer.weight.detach().T
     torch.testing.assert_close(gram, torch.eye(6, dtype=torch.float64))
-    torch.testing.assert_close(torch.pdist(layer(other)), torch.pdist(other))  # all directions are there
+    torch.testing.assert_close(torch.pdist(layer(other)), torch.pdist(other))  # all directions are included

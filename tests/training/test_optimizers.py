@@ -19,7 +19,7 @@ from liftedstruct.trunks import Trunk
 
 
 def tiny() -> Embedder:
-    """Convolutions with biases and a batch norm, as no trunk of ours has both."""
+    """Return a small embedder with convolution biases and batch norms, which no built-in trunk combines."""
     stages: dict[str, list[nn.Module]] = {
         "stem": [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()],
         "middle": [nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)],
@@ -35,7 +35,7 @@ def pixels(n: int = 4) -> Tensor:
 @pytest.mark.parametrize(
     ("schedule", "step", "expected"),
     [
-        ("constant", 0, 0.25),  # four steps up
+        ("constant", 0, 0.25),  # four warm-up steps
         ("constant", 3, 1.0),
         ("constant", 99, 1.0),
         ("step", 3, 1.0),
@@ -53,12 +53,12 @@ def test_schedules_by_hand(schedule: str, step: int, expected: float) -> None:
     assert lr_factor(SCHEDULES[schedule], step, 100, warmup=4) == pytest.approx(expected, rel=1e-12)
 
 
-def test_cosine_ends_near_nothing() -> None:
+def test_cosine_ends_near_zero() -> None:
     assert 0 < lr_factor(SCHEDULES["cosine"], 99, 100) < 3e-4
     assert SCHEDULES["step"](0.5, decays=1, factor=0.5) == 0.5
 
 
-def test_the_papers_rates_and_decays() -> None:
+def test_learning_rates_and_weight_decay_of_the_paper() -> None:
     embedder = tiny()
     groups = OPTIMIZERS["caffe_sgd"](embedder).param_groups
     names = {id(parameter): name for name, parameter in embedder.named_parameters()}
@@ -87,7 +87,7 @@ def test_freezing() -> None:
     assert trained == {"trunk.layers.end.0.weight", "trunk.layers.end.0.bias", "linear.weight", "linear.bias"}
     before = {name: buffer.clone() for name, buffer in embedder.named_buffers()}
     embedder(pixels()).sum().backward()
-    assert all((buffer == before[name]).all() for name, buffer in embedder.named_buffers())  # not even its statistics
+    assert all((buffer == before[name]).all() for name, buffer in embedder.named_buffers())  # statistics are frozen too
     assert embedder.training
     freeze(embedder, "trunk")
     assert not any(parameter.requires_grad for parameter in embedder.trunk.parameters())
@@ -106,11 +106,11 @@ def test_statistics_of_batch_norms(frozen: bool) -> None:
     before = mean.clone()
     embedder(pixels()).sum().backward()
     assert torch.equal(mean, before) == frozen
-    assert embedder.get_parameter("trunk.layers.stem.1.weight").grad is not None  # its scale is trained either way
+    assert embedder.get_parameter("trunk.layers.stem.1.weight").grad is not None  # the affine parameters are trained either way
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-def test_gather_and_load_state_tensors(name: str) -> None:
+def test_save_and_load_state_tensors(name: str) -> None:
     def step(embedder: Embedder, optimizer: torch.optim.Optimizer) -> None:
         for group in optimizer.param_groups:
             group["lr"] = 1e-2
@@ -158,8 +158,8 @@ def test_one_step_of_sgd_by_hand() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*meta parameter in the current model.*:UserWarning")
-def test_what_comes_back_is_on_the_device_of_its_parameter() -> None:
-    """A fused optimizer wants its count of steps there too; the device without memory stands for any other."""
+def test_loaded_state_is_on_the_device_of_its_parameter() -> None:
+    """Fused optimizers need the step count on the device too; the meta device stands for any other."""
     embedder = tiny()
     optimizer = OPTIMIZERS["adamw"](embedder)
     embedder(pixels()).sum().backward()
@@ -180,10 +180,10 @@ def test_parameters_of_no_stage_are_frozen_with_the_first() -> None:
     assert not embedder.trunk.token.requires_grad
 
 
-def test_the_average_of_weights_by_hand() -> None:
+def test_ema_by_hand() -> None:
     average, embedder = tiny().eval().requires_grad_(False), tiny()
     nn.utils.vector_to_parameters(torch.full((sum(p.numel() for p in average.parameters()),), 1.0), average.parameters())
-    for value, expected in ((3.0, 1.5), (5.0, 2.375), (5.0, 3.03125)):  # three quarters of 1.5 and a quarter of 5, ...
+    for value, expected in ((3.0, 1.5), (5.0, 2.375), (5.0, 3.03125)):  # 0.75 * 1 + 0.25 * 3, 0.75 * 1.5 + 0.25 * 5, ...
         with torch.no_grad():
             for parameter in embedder.parameters():
                 parameter.fill_(value)
@@ -192,7 +192,7 @@ def test_the_average_of_weights_by_hand() -> None:
         update_ema(average, embedder, 0.75)
         assert all((parameter == expected).all() for parameter in average.parameters())
         assert all((parameter == value).all() for parameter in embedder.parameters())
-        assert (average.get_buffer("trunk.layers.stem.1.running_mean") == 7 * value).all()  # as they are, not their average
+        assert (average.get_buffer("trunk.layers.stem.1.running_mean") == 7 * value).all()  # copied, not averaged
         assert average.get_buffer("trunk.layers.stem.1.num_batches_tracked").item() == int(value)
     assert not any(parameter.requires_grad for parameter in average.parameters())
     assert all(parameter.requires_grad for parameter in embedder.parameters())

@@ -1,4 +1,4 @@
-"""Training: settings, head initializations, optimizers, augmentations, gradient caching, run folders, and the loop."""
+"""Training: settings, head initializations, optimizers, augmentations, gradient caching, run folders and the training loop."""
 
 from liftedstruct.training.config import REGISTRIES, TrainConfig, config_settings, load_config, merge_settings
 from liftedstruct.training.inputs import count_pairable, split_rows

@@ -1,4 +1,4 @@
-"""Crops to train on: where they are cut, flipped, and in which light."""
+"""Augmentations of training images: crops, flips and color jitter."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -12,11 +12,11 @@ from liftedstruct.runtime.settings import Fraction, Range
 
 __all__ = ["AUGMENTATIONS", "color_jittered"]
 
-GREY = torch.tensor([0.299, 0.587, 0.114])  # luminance of red, green and blue
+GRAY = torch.tensor([0.299, 0.587, 0.114])  # luminance of red, green and blue
 
 
 def center_crop(packed: PackedImages, rows: Indices, size: int, rng: np.random.Generator) -> Tensor:
-    """The center crop, always the same."""
+    """Crop at the center, without randomness."""
     return torch.from_numpy(packed.center_crops(rows, size))
 
 
@@ -29,11 +29,11 @@ def random_crop(
     hflip: bool = True,
     color_jitter: Fraction = 0.0,
 ) -> Tensor:
-    """Crops at random positions, not scaled.
+    """Crop at a random position, without resizing.
 
     Args:
-        hflip: flip each crop with probability 1/2.
-        color_jitter: largest relative change of brightness, contrast and saturation.
+        hflip: flip each crop horizontally with probability 0.5.
+        color_jitter: maximum relative change of brightness, contrast and saturation.
 
     """
     return random_resized_crop(packed, rows, size, rng, min_crop_scale=0.0, hflip=hflip, color_jitter=color_jitter)
@@ -49,12 +49,12 @@ def random_resized_crop(
     hflip: bool = True,
     color_jitter: Fraction = 0.0,
 ) -> Tensor:
-    """Crops of random position and scale, resized to the same side.
+    """Crop at a random position and scale, and resize to the crop size.
 
     Args:
-        min_crop_scale: smallest share of an image's area that a crop shows; 0 does not scale.
-        hflip: flip each crop with probability 1/2.
-        color_jitter: largest relative change of brightness, contrast and saturation.
+        min_crop_scale: minimum fraction of the image area that a crop covers; 0 disables resizing.
+        hflip: flip each crop horizontally with probability 0.5.
+        color_jitter: maximum relative change of brightness, contrast and saturation.
 
     """
     crops = torch.from_numpy(packed.random_crops(rows, size, rng=rng, hflip=hflip, min_scale=min_crop_scale))
@@ -62,18 +62,18 @@ def random_resized_crop(
 
 
 def color_jittered(crops: Tensor, strength: float, rng: np.random.Generator) -> Tensor:
-    r"""Crops, (m, h, w, 3) bytes, each in another light: one affine map of its pixels, by three random factors.
+    """Jitter brightness, contrast and saturation of each crop, as one affine map of its pixels.
 
-    Brightness multiplies a pixel, contrast its difference from the mean grey of the crop, and saturation its difference from
-    its own grey; each by :math:`1 \pm` at most the strength.
+    Brightness scales a pixel, contrast its difference from the mean gray of the crop, and saturation its difference from its
+    own gray. Each factor is drawn uniformly from 1 - strength to 1 + strength. Crops are (m, h, w, 3) bytes.
     """
     factors = 1 + strength * rng.uniform(-1, 1, (3, len(crops), 1, 1, 1))
     brightness, contrast, saturation = torch.from_numpy(factors).float()
     x = crops.float()
-    grey = (x @ GREY).unsqueeze(-1)  #                                                            (m, h, w, 1)
-    level = grey.mean(dim=(1, 2), keepdim=True)  #                                                (m, 1, 1, 1)
-    grey.mul_(brightness * contrast * (1 - saturation)).add_(level * (brightness * (1 - contrast)))
-    x.mul_(brightness * contrast * saturation).add_(grey)
+    gray = (x @ GRAY).unsqueeze(-1)  #                                                            (m, h, w, 1)
+    level = gray.mean(dim=(1, 2), keepdim=True)  #                                                (m, 1, 1, 1)
+    gray.mul_(brightness * contrast * (1 - saturation)).add_(level * (brightness * (1 - contrast)))
+    x.mul_(brightness * contrast * saturation).add_(gray)
     return x.round_().clamp_(0, 255).byte()
 
 

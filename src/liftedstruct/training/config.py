@@ -1,4 +1,4 @@
-"""All settings of a run: one dataclass for Python, the flags and the YAML file."""
+"""All settings of a run, as one dataclass shared by the Python API, the command line and YAML files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -30,9 +30,9 @@ from liftedstruct.trunks import TRUNKS
 
 __all__ = ["REGISTRIES", "TrainConfig", "as_yaml", "config_settings", "load_config", "merge_settings"]
 
-Entry = Any  # a name, or a mapping of a name and options, is made a Choice
+Entry = Any  # a name or a mapping of a name and options; converted to a Choice
 
-# Settings that name an entry of a registry; its options are settings of their own, such as loss.margin.
+# Settings that name an entry of a registry. The options of the entry are settings too, such as loss.margin.
 REGISTRIES: dict[str, Registry] = {
     "trunk": TRUNKS,
     "head": HEADS,
@@ -45,54 +45,55 @@ REGISTRIES: dict[str, Registry] = {
 
 
 def _default(what: str, name: str, **options: Any) -> Any:
-    """The entry that the recipe has, and those of its options that are not the entry's own defaults."""
+    """Return a dataclass field with the default entry; `options` are those that differ from the defaults of the entry."""
     return field(default_factory=lambda: choose(what, REGISTRIES[what], {"name": name, **options}))
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """All settings of a run. The defaults are the recipe that did best on held-out training classes; see docs/recipe.md.
+    """All settings of a run. The defaults are the recipe that performed best on held-out training classes; see docs/recipe.md.
 
-    A setting that chooses among several (trunk, head, loss, sampler, augmentation, optimizer, schedule) takes a name or a
-    mapping of a name and options: ``loss="triplet"``, ``loss={"name": "triplet", "margin": 0.5}``. Without a name, or with that
-    of the default, options that are left out keep the values of the recipe.
+    `trunk`, `head`, `loss`, `sampler`, `augmentation`, `optimizer` and `schedule` take a name or a mapping of a name and
+    options: `loss="triplet"` or `loss={"name": "triplet", "margin": 0.5}`. If the name is omitted, or is the default, options
+    that are not given keep the values of the recipe.
 
     Args:
         data: folder of a prepared dataset.
-        out: folder of the run, created if absent; if it holds this run already, the run resumes.
-        trunk: network below the head (see "liftedstruct list trunks").
-        weights: file with the trunk's weights, or "random". Default: the pretrained weights that come with the trunk.
-        pool: pooling of the last feature map: avg, max or avg+max. Default: what suits the trunk.
-        dim: dimensions of the embedding; 0 trains the pooled features themselves.
-        train_dim: dimensions while training, reduced to dim by PCA. Default: 512, or dim if that is more; 0 means dim.
-        normalize: scale every embedding to unit length.
-        dropout: dropout of the features before the head.
+        out: run folder, created if absent; if it already holds this run, the run resumes.
+        trunk: network that computes the features (see "liftedstruct list trunks").
+        weights: file with weights for the trunk, or "random". Default: the pretrained weights of the trunk.
+        pool: pooling of the feature map: avg, max or avg+max. Default: depends on the trunk.
+        dim: embedding dimension; 0 trains the pooled features without a head.
+        train_dim: embedding dimension during training, reduced to dim by PCA; 0 means dim. Default: 512, or dim if larger.
+        normalize: L2-normalize the embeddings.
+        dropout: dropout probability of the features before the head.
         head: initialization of the head, the last linear layer (see "liftedstruct list heads").
-        loss: the loss (see "liftedstruct list losses").
-        sampler: which images meet in a batch (see "liftedstruct list samplers").
-        batch_size: images per batch, at most; a sampler may round it down.
-        steps: training steps.
-        crop: side of the center crop that is embedded, in pixels. Default: what suits the trunk, within the prepared size.
-        train_crop: side of the crops in training, in pixels. Default: what suits the trunk, or crop if that is given.
-        augmentation: crops to train on (see "liftedstruct list augmentations").
-        optimizer: the optimizer (see "liftedstruct list optimizers").
+        loss: loss function (see "liftedstruct list losses").
+        sampler: batch sampler (see "liftedstruct list samplers").
+        batch_size: maximum number of images per batch; the sampler may round it down.
+        steps: number of training steps.
+        crop: size of the center crop for validation and inference, in pixels. Default: depends on the trunk, at most the
+            prepared size.
+        train_crop: size of the training crops, in pixels. Default: crop if given, otherwise depends on the trunk.
+        augmentation: augmentation of the training images (see "liftedstruct list augmentations").
+        optimizer: optimizer (see "liftedstruct list optimizers").
         lr: learning rate.
         schedule: learning rate schedule (see "liftedstruct list schedules").
-        warmup: steps of linear warm-up before the schedule.
-        freeze: number of the trunk's first stages that stay fixed, or "trunk" for all. Default: what suits the trunk.
-        freeze_batch_norm: keep the running statistics of batch norm layers.
-        ema_decay: decay of the EMA of the weights, lower in the first steps; the EMA is what is kept. 0 keeps the weights.
-        pretrained_mix: share of the pretrained weights in the weights that are kept (WiSE-FT). Default: what suits the trunk.
-        clip_norm: largest norm of the gradient; 0 does not clip.
-        cache_chunk: images per forward pass with gradient caching, exact for the whole batch; 0 is one pass.
-        precision: float32, bfloat16, or float16 on CUDA.
-        validation: fraction of the training classes to hold out, if the dataset has no validation classes.
-        validate_every: steps between measurements of Recall@1 on validation classes; 0 never measures.
+        warmup: number of linear warm-up steps before the schedule.
+        freeze: number of trunk stages to freeze, starting from the input, or "trunk" for all. Default: depends on the trunk.
+        freeze_batch_norm: keep the running statistics of batch norm layers fixed.
+        ema_decay: decay of the EMA of the weights, lower in the first steps; the EMA is what is saved. 0 disables it.
+        pretrained_mix: fraction of the pretrained weights in the saved weights (WiSE-FT). Default: depends on the trunk.
+        clip_norm: maximum norm of the gradient; 0 disables clipping.
+        cache_chunk: images per forward pass with gradient caching, exact for the whole batch; 0 disables caching.
+        precision: float32, bfloat16, or float16 (CUDA only).
+        validation: fraction of the training classes to hold out if the dataset has no validation classes.
+        validate_every: steps between evaluations of Recall@1 on the validation classes; 0 disables validation.
         checkpoint_minutes: minutes between checkpoints.
-        log_every: steps between lines of the log.
-        seed: seed of every random choice.
+        log_every: steps between log lines.
+        seed: random seed.
         device: cpu, cuda or cuda:N. Default: cuda if available.
-        threads: CPU threads. Default: as many as this process may use.
+        threads: number of CPU threads. Default: all that this process may use.
 
     """
 
@@ -142,15 +143,18 @@ class TrainConfig:
             object.__setattr__(self, name, value)
         _check_together(self)
 
+    def __hash__(self) -> int:  # without the options of a Choice, which may not be hashable
+        return hash(tuple(value.name if isinstance(value, Choice) else value for value in vars(self).values()))
+
     def plain(self) -> dict[str, Any]:
-        """The settings as plain data, as a YAML file has them."""
+        """Return the settings as plain data, as written to YAML files."""
         values = ((each.name, getattr(self, each.name)) for each in fields(self))
         return {name: value.plain() if isinstance(value, Choice) else value for name, value in values}
 
 
 @cache
 def config_settings() -> tuple[Setting, ...]:
-    """What :class:`TrainConfig` declares; the default of ``data`` and ``out`` is None."""
+    """Return the settings that `TrainConfig` declares. The default of `data` and `out` is None."""
     hints = get_type_hints(TrainConfig, include_extras=True)
     defaults = {
         each.name: each.default_factory() if callable(each.default_factory) else each.default for each in fields(TrainConfig)
@@ -162,11 +166,11 @@ def config_settings() -> tuple[Setting, ...]:
 
 
 def load_config(file: str | Path | None = None, preset: str | None = None, **settings: Any) -> TrainConfig:
-    """Settings from a preset, then from a YAML file, then as they are given; later ones win.
+    """Load settings from a preset, then a YAML file, then keyword arguments; later values override earlier ones.
 
     >>> load_config(preset="paper", data="cub", out="run", dim=64).optimizer.name
     'caffe_sgd'
-    >>> load_config(data="cub", out="run", loss={"margin": 2.0}).loss.options["temperature"]  # that of the recipe stays
+    >>> load_config(data="cub", out="run", loss={"margin": 2.0}).loss.options["temperature"]  # as in the recipe
     0.05
     """
     return merge_settings(
@@ -177,7 +181,7 @@ def load_config(file: str | Path | None = None, preset: str | None = None, **set
 
 
 def merge_settings(*layers: Mapping[str, Any]) -> TrainConfig:
-    """Settings from several layers; later ones win. Options that a layer leaves out stay as those before have them."""
+    """Merge layers of settings; later layers override earlier ones. Options that a layer omits keep their earlier values."""
     known = {setting.name: setting for setting in config_settings()}
     merged: dict[str, Any] = {}
     for name, value in (item for layer in layers for item in layer.items()):
@@ -193,7 +197,7 @@ def merge_settings(*layers: Mapping[str, Any]) -> TrainConfig:
 
 
 def as_yaml(config: TrainConfig) -> str:
-    """The settings as a YAML file that :func:`load_config` reads back."""
+    """Return the settings as YAML text for `load_config`."""
     import yaml
 
     text: str = yaml.safe_dump(config.plain(), sort_keys=False, allow_unicode=True)
@@ -206,35 +210,35 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ValueError(f"{file} must be a YAML file of settings, there is none. Check the path.") from error
+        raise ValueError(f"{file} must be a YAML file of settings, but it does not exist. Check the path.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} must be a YAML file of settings, got: {' '.join(str(error).split())}.") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{file} must hold settings, such as 'lr: 0.0002' on a line, got {type(content).__name__}.")
+        raise ValueError(f"{file} must contain settings, such as the line 'lr: 0.0002', got {type(content).__name__}.")
     return content
 
 
 def _check_together(config: TrainConfig) -> None:
-    """Raise for settings that exclude one another."""
-    layout = getattr(config.loss.make(), "layout", None)  # the loss itself raises for values that it does not take
+    """Raise an error if settings are incompatible."""
+    layout = getattr(config.loss.make(), "layout", None)  # the loss checks its own options
     if layout is not None and layout != getattr(config.sampler.entry, "layout", None):
         raise ValueError(
-            f"the {config.loss} loss must have its rows laid out by the sampler {layout!r}, got {config.sampler.name!r}. "
+            f"the {config.loss} loss requires batches of the sampler {layout!r}, got {config.sampler.name!r}. "
             f"Pass sampler {layout}."
         )
     if config.warmup and config.warmup >= config.steps:
-        raise ValueError(f"warmup must be less than steps, {config.steps}, got {config.warmup}. Lower it.")
+        raise ValueError(f"warmup must be less than steps ({config.steps}), got {config.warmup}. Lower warmup.")
     if config.train_dim and not 0 < config.dim <= config.train_dim:
         raise ValueError(
-            f"train_dim must be at least dim, which it is reduced to, got {config.train_dim} with dim {config.dim}. "
-            "Raise it, or pass 0."
+            f"train_dim must be at least dim, with dim above 0, got {config.train_dim} with dim {config.dim}. "
+            "Raise train_dim, or pass 0."
         )
     if config.pretrained_mix and not config.freeze_batch_norm:
         raise ValueError(
-            f"pretrained_mix must be 0 where batch norm statistics are trained, got {config.pretrained_mix}. "
+            f"pretrained_mix must be 0 if batch norm statistics are trained, got {config.pretrained_mix}. "
             "Pass pretrained_mix 0, or freeze_batch_norm true."
         )
     if config.freeze == "trunk" and config.dim == 0:
-        raise ValueError("a frozen trunk must have a head to train, got dim 0. Pass a dim, or freeze fewer stages.")
+        raise ValueError("a frozen trunk requires a head to train, got dim 0. Pass a dim above 0, or freeze fewer stages.")
     if config.precision == "float16" and config.device is not None and not config.device.startswith("cuda"):
-        raise ValueError(f"precision float16 must have a CUDA device, got {config.device}. Pass bfloat16 or float32.")
+        raise ValueError(f"precision float16 requires a CUDA device, got {config.device}. Pass bfloat16 or float32.")

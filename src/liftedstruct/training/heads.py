@@ -1,7 +1,7 @@
-r"""Ways to initialize the head, ``embedding = weight · feature + bias``.
+r"""Initializations of the head, `embedding = weight · feature + bias`.
 
-The scale of a raw embedding matters: the lifted structured loss is near its collapsed value while distances are far below
-:math:`\alpha`, and has no gradient left where they are far above. So each initialization has a scale.
+The scale of an unnormalized embedding matters: the lifted structured loss is near its collapsed value while distances are far
+below $\alpha$, and its gradient is zero when they are far above. So each initialization has a scale.
 """
 
 import math
@@ -18,7 +18,7 @@ Features = Callable[[], Tensor]  # computes features of training images, (n, wid
 
 
 def uniform(head: nn.Linear, features: Features, *, scale: Positive = 1.0) -> None:
-    """Uniform in ±sqrt(3 / fan-in), bias 0: the paper's last layer, as the authors' code fills it.
+    """Initialize uniformly in ±sqrt(3 / fan-in) with zero bias, as in the authors' code.
 
     Args:
         scale: factor of the weights.
@@ -30,10 +30,10 @@ def uniform(head: nn.Linear, features: Features, *, scale: Positive = 1.0) -> No
 
 
 def orthogonal(head: nn.Linear, features: Features, *, scale: Positive = 1.0) -> None:
-    """Random orthogonal directions, bias 0, which keep distances of features as well as possible.
+    """Initialize with random orthogonal directions and zero bias.
 
     Args:
-        scale: length of each direction.
+        scale: norm of each direction.
 
     """
     nn.init.orthogonal_(head.weight, gain=scale)
@@ -41,10 +41,10 @@ def orthogonal(head: nn.Linear, features: Features, *, scale: Positive = 1.0) ->
 
 
 def pca(head: nn.Linear, features: Features, *, scale: Positive = 1.0) -> None:
-    """The principal components of the trunk's features on training images, around their mean.
+    """Initialize with the principal components of the trunk's features on training images, centered at their mean.
 
     Args:
-        scale: length of each component.
+        scale: norm of each component.
 
     """
     F = features().double().cpu()  #                                                                  (n, width)
@@ -52,9 +52,9 @@ def pca(head: nn.Linear, features: Features, *, scale: Positive = 1.0) -> None:
 
 
 def reduced(head: nn.Linear, dim: int, features: Tensor) -> nn.Linear:
-    """A head of ``dim`` dimensions: the principal components of what this one makes of the features, around their mean.
+    """Return a head reduced to `dim` dimensions by PCA of its outputs on the features, centered at their mean.
 
-    Of all orthogonal projections onto so few dimensions it is the one that keeps most of the squared distances.
+    Of all orthogonal projections to `dim` dimensions, PCA preserves most of the squared distances.
     """
     weight, bias = head.weight.detach().double().cpu(), head.bias.detach().double().cpu()
     F = features.double().cpu()  #                                                                    (n, width)
@@ -64,15 +64,16 @@ def reduced(head: nn.Linear, dim: int, features: Tensor) -> nn.Linear:
 
 
 def principal_components(F: Tensor, count: int) -> Tensor:
-    """Orthogonal directions, that of most variance first; where few images have few, others follow. (count, width)
+    """Return `count` orthogonal directions, largest variance first.                                   (count, width)
 
-    Of more than there are features, all directions, turned into so many dimensions at random: distances stay what they are.
+    If there are fewer images than directions, the remaining directions have zero variance. If `count` is larger than the
+    width, all directions are mapped to `count` dimensions by a random orthogonal matrix, which preserves distances.
     """
-    centred = F - F.mean(dim=0)
-    _, directions = torch.linalg.eigh(centred.T @ centred)  # columns, least variance first           (width, width)
+    centered = F - F.mean(dim=0)
+    _, directions = torch.linalg.eigh(centered.T @ centered)  # columns, smallest variance first      (width, width)
     V: Tensor = directions.flip(1).T[:count]
     strongest = V.gather(1, V.abs().argmax(dim=1, keepdim=True))
-    V = V * strongest.sign()  # eigenvectors have no sign of their own: the strongest entry is positive
+    V = V * strongest.sign()  # the sign of an eigenvector is arbitrary: make its largest entry positive
     return V if count <= len(V) else nn.init.orthogonal_(torch.empty(count, len(V), dtype=V.dtype)) @ V
 
 

@@ -1,4 +1,4 @@
-"""What is trained, and how fast: frozen stages, parameter groups, optimizers, schedules, EMA, and their state."""
+"""Freezing, parameter groups, optimizers, learning rate schedules, EMA of the weights, and optimizer state."""
 
 import copy
 import math
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def freeze(embedder: Embedder, stages: int | str) -> None:
-    """Freeze the first stages of the trunk: so many, or all of them ("trunk")."""
+    """Freeze the first `stages` stages of the trunk, or all of it ("trunk")."""
     names = list(embedder.trunk.stages)
     if stages == "trunk":
         embedder.trunk.requires_grad_(False)
@@ -36,7 +36,7 @@ def freeze(embedder: Embedder, stages: int | str) -> None:
     if not isinstance(stages, int) or not 0 <= stages <= len(names):
         raise ValueError(
             f"freeze must be 0 to {len(names)}, the number of stages of {embedder.trunk.name} ({', '.join(names)}), "
-            f"got {stages!r}. Pass trunk to freeze it all."
+            f"got {stages!r}. Pass trunk to freeze all stages."
         )
     for name in names[:stages]:
         for module in embedder.trunk.stages[name]:
@@ -46,7 +46,7 @@ def freeze(embedder: Embedder, stages: int | str) -> None:
 
 
 def training_mode(embedder: Embedder, freeze_statistics: bool) -> None:
-    """Training mode, except where nothing is trained, and except batch norms whose statistics stay as they are."""
+    """Set training mode, but keep frozen modules, and optionally all batch norms of the trunk, in eval mode."""
     embedder.train()
     for module in embedder.trunk.modules():
         parameters = list(module.parameters())
@@ -59,12 +59,12 @@ def adamw(network: nn.Module, *, beta1: Fraction = 0.9, weight_decay: NonNegativ
     """Adam with decoupled weight decay.
 
     Args:
-        beta1: decay of the mean gradient; that of its square is 0.999.
-        weight_decay: of weights; biases and normalization layers have none.
+        beta1: decay of the moving average of the gradient; beta2 is 0.999.
+        weight_decay: weight decay; biases and normalization layers are exempt.
 
     """
     groups = parameter_groups(network, weight_decay)
-    return AdamW(groups, lr=0.0, betas=(beta1, 0.999), fused=True)  # several times as fast as the loop, on a CPU too
+    return AdamW(groups, lr=0.0, betas=(beta1, 0.999), fused=True)  # several times as fast as the for-loop, also on CPU
 
 
 def sgd(network: nn.Module, *, momentum: Fraction = 0.9, weight_decay: NonNegative = 1e-4) -> Optimizer:
@@ -72,18 +72,18 @@ def sgd(network: nn.Module, *, momentum: Fraction = 0.9, weight_decay: NonNegati
 
     Args:
         momentum: momentum factor.
-        weight_decay: of weights; biases and normalization layers have none.
+        weight_decay: weight decay; biases and normalization layers are exempt.
 
     """
     return SGD(parameter_groups(network, weight_decay), lr=0.0, momentum=momentum, fused=True)
 
 
 def caffe_sgd(network: nn.Module, *, momentum: Fraction = 0.9, weight_decay: NonNegative = 2e-4) -> Optimizer:
-    """SGD with the parameter groups of the paper's code: the head's rate x 10, its bias x 20, other biases of layers x 2.
+    """SGD with the learning rates of the authors' code: head weights x 10, head bias x 20, biases of other layers x 2.
 
     Args:
         momentum: momentum factor.
-        weight_decay: of weights; biases and normalization layers have none.
+        weight_decay: weight decay; biases and normalization layers are exempt.
 
     """
     head = next((module for name, module in network.named_modules() if name.split(".")[-1] == "linear"), None)
@@ -97,12 +97,12 @@ def caffe_sgd(network: nn.Module, *, momentum: Fraction = 0.9, weight_decay: Non
 def parameter_groups(
     network: nn.Module, weight_decay: float, lr_scales: Mapping[int, float] | None = None
 ) -> list[dict[str, Any]]:
-    """The trained parameters in groups of equal ``lr_scale`` and weight decay; vectors have no decay.
+    """Group the trainable parameters by `lr_scale` and weight decay; parameters of one dimension have no decay.
 
     Args:
-        network: all of it; frozen parameters are left out.
-        weight_decay: of parameters with two dimensions or more.
-        lr_scales: factor of the learning rate by the id of a parameter; 1 where there is none.
+        network: module whose parameters are grouped; frozen parameters are skipped.
+        weight_decay: weight decay of parameters with two dimensions or more.
+        lr_scales: factor of the learning rate by parameter id; 1 for parameters that are not listed.
 
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
@@ -114,23 +114,23 @@ def parameter_groups(
 
 
 def constant(progress: float) -> float:
-    """The same all the time."""
+    """Keep the learning rate constant."""
     return 1.0
 
 
 def step(progress: float, *, decays: Count = 2, factor: NonNegative = 0.1) -> float:
-    """Multiplied by a factor several times, at equal distances.
+    """Multiply the learning rate by a factor at equal intervals.
 
     Args:
-        decays: how many times.
-        factor: what the rate is multiplied by each time.
+        decays: number of times that the learning rate decays.
+        factor: factor of the learning rate at each decay.
 
     """
     return factor ** math.floor(progress * (decays + 1))
 
 
 def cosine(progress: float) -> float:
-    """Half a cosine wave, from 1 to 0."""
+    """Decay the learning rate to 0 along half a cosine wave."""
     return (1 + math.cos(math.pi * progress)) / 2
 
 
@@ -139,9 +139,9 @@ SCHEDULES: dict[str, Callable[..., float]] = {"constant": constant, "cosine": co
 
 
 def lr_factor(schedule: Callable[[float], float], step: int, steps: int, warmup: int = 0) -> float:
-    """What the learning rate is multiplied by at step 0..steps-1: linear warm-up, then the schedule.
+    """Return the factor of the learning rate at step 0..steps-1: linear warm-up, then the schedule.
 
-    >>> [lr_factor(cosine, t, 6, warmup=2) for t in range(6)]  # half, all, then half a wave over four steps
+    >>> [lr_factor(cosine, t, 6, warmup=2) for t in range(6)]  # two warm-up steps, then half a wave over four steps
     [0.5, 1.0, 1.0, 0.8535533905932737, 0.5, 0.14644660940672627]
     """
     if step < warmup:
@@ -150,13 +150,13 @@ def lr_factor(schedule: Callable[[float], float], step: int, steps: int, warmup:
 
 
 def frozen_copy(embedder: Embedder) -> Embedder:
-    """A copy that is not trained."""
+    """Return a frozen copy in eval mode."""
     return copy.deepcopy(embedder).eval().requires_grad_(False)
 
 
 @torch.no_grad()
 def update_ema(ema: Embedder, embedder: Embedder, decay: float) -> None:
-    """``ema <- decay · ema + (1 - decay) · weights``; statistics of batch norms are copied."""
+    """Update `ema <- decay · ema + (1 - decay) · weights`; batch norm statistics are copied."""
     for mean, value in zip(ema.parameters(), embedder.parameters(), strict=True):
         mean.lerp_(value, 1 - decay)
     for kept, now in zip(ema.buffers(), embedder.buffers(), strict=True):
@@ -164,7 +164,7 @@ def update_ema(ema: Embedder, embedder: Embedder, decay: float) -> None:
 
 
 def state_tensors(modules: Mapping[str, nn.Module], optimizer: Optimizer) -> dict[str, Tensor]:
-    """All tensors of some modules and of their optimizer by name, to be saved."""
+    """Return all tensors of the modules and their optimizer by name, for a checkpoint."""
     tensors: dict[str, Tensor] = {}
     for prefix, module in modules.items():
         tensors |= {f"{prefix}.{name}": tensor for name, tensor in module.state_dict().items()}
@@ -172,16 +172,16 @@ def state_tensors(modules: Mapping[str, nn.Module], optimizer: Optimizer) -> dic
             for key, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
                     tensors[f"optimizer.{prefix}.{name}.{key}"] = value
-                elif value is not None:  # SGD has a None before its first step
+                elif value is not None:  # SGD momentum is None before the first step
                     kind = type(value).__name__
                     raise ValueError(
-                        f"an optimizer must keep its state in tensors to be resumed, {key} is {kind}. Use another."
+                        f"the state of an optimizer must consist of tensors, got {kind} for {key}. Use another optimizer."
                     )
     return tensors
 
 
 def load_state_tensors(tensors: Mapping[str, Tensor], modules: Mapping[str, nn.Module], optimizer: Optimizer) -> None:
-    """What :func:`state_tensors` returned, back in place, in the memory layout that the steps after it are used to."""
+    """Load what `state_tensors` returned; optimizer tensors get the device and memory layout of their parameter."""
     for prefix, module in modules.items():
         module.load_state_dict({name: tensors[f"{prefix}.{name}"] for name in module.state_dict()})
         for name, parameter in module.named_parameters():

@@ -1,13 +1,13 @@
-"""Named differences from the recipe that :class:`~liftedstruct.TrainConfig` has as its defaults, each with its origin."""
+"""Presets: named changes to the default recipe of `TrainConfig`, with the source of each value."""
 
 from typing import Any
 
 __all__ = ["PRESETS"]
 
-# Where a setting is from: P the paper, C its authors' code (or their answers about it), M measured by us.
+# Source of a value: P the paper, C the authors' code (or their answers about it), M our own measurements.
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
-        "trunk": "googlenet",  # P; C: BVLC's weights, which --weights takes
+        "trunk": "googlenet",  # P; C: BVLC's weights, passed as weights
         "pool": "avg",  # P
         "train_dim": 0,  # P
         "normalize": False,  # C
@@ -18,8 +18,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "batch_size": 128,  # P; 120 for triplets
         "steps": 20_000,  # P; C: 40,000 on CUB
         "crop": 227,  # P
-        "augmentation": "random_crop",  # P, mirrored
-        "optimizer": "caffe_sgd",  # P: head x 10; C: momentum 0.9, weight decay 2e-4, rates of biases
+        "augmentation": "random_crop",  # P, with horizontal flips
+        "optimizer": "caffe_sgd",  # P: head x 10; C: momentum 0.9, weight decay 2e-4, learning rates of biases
         "lr": 1e-4,  # C: on Cars and Online Products; 1e-6 on CUB
         "schedule": "constant",  # C
         "freeze": 0,  # P
@@ -30,7 +30,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "loss": {"name": "lifted_struct", "margin": 1.0, "temperature": 0.05},
         "sampler": {"name": "balanced", "samples_per_class": 2},
         "steps": 320,
-        "crop": 224,  # what the trunk was trained with
+        "crop": 224,  # the resolution that the trunk was pretrained at
         "augmentation": "random_crop",
         "lr": 2e-4,  # M: 1e-4 was 0.7 points better on birds, and 4.0 worse on rendered products in 80 steps
         "pretrained_mix": 0.0,
