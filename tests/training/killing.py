@@ -1,9 +1,9 @@
-"""Trains in children that are killed. Imports and compiles once, forks often: that takes longer than the runs themselves.
+"""Train in child processes that are killed. They are forked, since importing and compiling takes longer than the runs.
 
     python killing.py DATA OUT KILLS SEED
 
-With one thread, so that there are no others that a child would miss. Prints, for each run, its kills and a digest of its
-embedder and state; the first has no kills.
+It uses one thread, since a forked child has only one. It prints, for each run, the number of kills and a digest of its
+embedder and checkpoint; the first run is not killed.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ from training.sets import settings
 
 
 def work(data: Path, out: Path) -> None:
-    """Start or resume: what a person would do after a crash."""
+    """Start or resume, as a user would after a crash."""
     sampler = {"name": "hard_negatives", "refresh_every": 9}
     hard = {"sampler": sampler, "dropout": 0.3, "cache_chunk": 12, "clip_norm": 5.0, "validate_every": 10, "ema_decay": 0.9}
     train(settings(PackedImages(data), out, steps=40, checkpoint_minutes=0.001, **hard), progress=False)
 
 
 def child(data: Path, out: Path, life: float | None) -> bool:
-    """Whether a child finished its work before it was killed."""
+    """Run `work` in a child process and return whether it finished before it was killed."""
     pid = os.fork()
     if not pid:
         code = 1
@@ -54,7 +54,7 @@ def child(data: Path, out: Path, life: float | None) -> bool:
 
 
 def digest(run: Path) -> str:
-    """Of what was learned, and of all that a longer run would go on from."""
+    """Return a digest of the embedder and the checkpoint."""
     return hashlib.sha256((run / EMBEDDER).read_bytes() + (run / STATE).read_bytes()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Small datasets and settings that the tests of training share."""
+"""Small datasets and settings shared by the training tests."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from liftedstruct.training import Run, TrainConfig, merge_settings, train
 
 
 def products(folder: Path, classes: int = 24, images: int = 6, size: int = 32, validation: float = 0.25) -> PackedImages:
-    """Rendered products: the first half of the classes to train and validate on, the second for the test."""
+    """Prepare rendered products: half of the classes for training and validation, the other half for the test."""
     image_set = product_images(classes, images, size)
     if validation:
         image_set = image_set.with_validation(validation)
@@ -17,7 +17,7 @@ def products(folder: Path, classes: int = 24, images: int = 6, size: int = 32, v
 
 
 def settings(packed: PackedImages, out: Path, **changes: Any) -> TrainConfig:
-    """A run of the small trunk that takes about a second."""
+    """Return settings of a run with the small trunk that takes about a second."""
     one: dict[str, Any] = {
         "data": packed.folder,
         "out": out,

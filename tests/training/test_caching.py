@@ -41,9 +41,9 @@ def test_equals_the_gradient_of_the_whole_batch(chunk: int) -> None:
 @pytest.mark.parametrize("chunk", [5, 12, 24])
 def test_dropout_is_repeated(chunk: int) -> None:
     embedder, pixels, _ = make(dropout=0.4)
-    labels = torch.arange(M) // 3  # pairs of both kinds
+    labels = torch.arange(M) // 3  # positive and negative pairs
     rows = []
-    for c, part in enumerate(pixels.split(chunk)):  # one graph over all chunks, with the dropout that they have to have
+    for c, part in enumerate(pixels.split(chunk)):  # one graph over all chunks, with the dropout of each chunk
         seed_torch(7, 3, c)
         rows.append(embedder(part))
     X = torch.cat(rows)
@@ -57,19 +57,17 @@ def test_dropout_is_repeated(chunk: int) -> None:
     torch.testing.assert_close(X_cached, X.detach())
     assert loss == pytest.approx(value.item(), rel=1e-5)
     batch_gradient(embedder, pixels, lambda X: contrastive_loss(X, labels, 9.0), chunk=chunk, seed=(7, 4))
-    assert largest_difference(gradients(embedder), whole) > 1e-2  # another step drops other features
+    assert largest_difference(gradients(embedder), whole) > 1e-2  # another step has other dropout
 
 
-def test_refuses_where_it_could_not_be_exact() -> None:
+def test_error_if_caching_would_not_be_exact() -> None:
     network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
-    with pytest.raises(
-        ValueError, match=r"must have batch norms with frozen statistics to be exact, 1 uses those of the batch"
-    ):
+    with pytest.raises(ValueError, match=r"batch norms with frozen statistics to be exact, but 1 uses batch statistics"):
         check_exact(network.train())
     check_exact(network.eval())
     without = nn.BatchNorm1d(4, track_running_stats=False).eval()
-    with pytest.raises(ValueError, match=r"the network uses those of the batch\. Pass freeze_batch_norm true"):
+    with pytest.raises(ValueError, match=r"the network uses batch statistics\. Pass freeze_batch_norm true"):
         check_exact(without)
-    with pytest.raises(ValueError, match="must have batch norms with frozen statistics"):
-        check_exact(nn.InstanceNorm2d(4, track_running_stats=True))  # it would count every image twice
+    with pytest.raises(ValueError, match="batch norms with frozen statistics"):
+        check_exact(nn.InstanceNorm2d(4, track_running_stats=True))  # its statistics would include every image twice
     check_exact(nn.InstanceNorm2d(4))

@@ -25,10 +25,10 @@ def test_split_is_by_class_and_by_seed(tmp_path: Path) -> None:
     assert any(split_rows(packed, 0.25, seed)[1].tolist() != held.tolist() for seed in (1, 2))
     assert split_rows(packed, 0.0, 0)[1].tolist() == []
     own = products(tmp_path / "own", validation=0.5)
-    assert split_rows(own, 0.25, 0)[1].tolist() == own.validation.tolist()  # those of the packed set come first
+    assert split_rows(own, 0.25, 0)[1].tolist() == own.validation.tolist()  # validation classes of the dataset take precedence
 
 
-def test_split_separates_no_names_that_are_alike(tmp_path: Path) -> None:
+def test_split_keeps_similar_names_together(tmp_path: Path) -> None:
     names = [*"abcdef", *"ABCDEF", "g", "h"]
     pixels = np.random.default_rng(0).integers(256, size=(28, 8, 8, 3), dtype=np.uint8)
     paths, labels = tuple(map(str, range(28))), np.arange(28) // 2
@@ -38,7 +38,7 @@ def test_split_separates_no_names_that_are_alike(tmp_path: Path) -> None:
         train, held = split_rows(packed, 0.5, seed)
         assert len(train) == len(held) == 12
         assert not {names[c].lower() for c in packed.labels[train]} & {names[c].lower() for c in packed.labels[held]}
-    assert len(split_rows(packed, 0.9, 0)[0]) == 8  # of two names
+    assert len(split_rows(packed, 0.9, 0)[0]) == 8  # two distinct names
     image_set = ImageSet(
         "arrays", tmp_path, ArraySource(pixels), paths, labels // 4, ("a", "A", "b", "B"), np.array([], np.int64)
     )
@@ -46,7 +46,7 @@ def test_split_separates_no_names_that_are_alike(tmp_path: Path) -> None:
         split_rows(prepare(image_set, tmp_path / "few", size=8, progress=False), 0.5, 0)
 
 
-def test_one_batch_ahead() -> None:
+def test_one_batch_is_prefetched() -> None:
     made: list[int] = []
     second = threading.Event()
 
@@ -58,9 +58,9 @@ def test_one_batch_ahead() -> None:
 
     prefetcher = Prefetcher(make)
     assert prefetcher.take(0, prefetch=True).rows.tolist() == [0]
-    assert second.wait(10)  # made while step 0 is at work
+    assert second.wait(10)  # made before step 1 is requested
     assert prefetcher.take(1, prefetch=False).rows.tolist() == [1]
     assert prefetcher.take(2, prefetch=True).rows.tolist() == [2]
-    assert prefetcher.take(7, prefetch=False).rows.tolist() == [7]  # another step than was expected
+    assert prefetcher.take(7, prefetch=False).rows.tolist() == [7]  # not the prefetched step
     prefetcher.close()
     assert made[:3] == [0, 1, 2]

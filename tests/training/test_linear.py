@@ -23,7 +23,7 @@ def configured(**changes: Any) -> TrainConfig:
 
 
 def hidden_directions(classes: int = 20, noise: float = 20.0, seed: int = 0) -> tuple[Floats, Indices]:
-    """Three directions of twenty tell classes apart; across them lies noise. All are turned at random."""
+    """Return vectors in which 3 of 20 directions separate the classes and the rest is noise, randomly rotated."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(classes), 12)
     along = rng.uniform(0, 6, (classes, 3))[labels] + rng.normal(0, 0.3, (len(labels), 3))
@@ -51,7 +51,7 @@ def test_layer() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, 1 + math.log(2 * (120 - 2))),  # ten classes of twelve meet
+        ({}, 1 + math.log(2 * (120 - 2))),  # a batch of ten classes with twelve vectors each
         ({"loss": {"margin": 3.0}, "batch_size": 20}, 3 + math.log(2 * (20 - 2))),
         ({"head": {"scale": 2.0}}, 2 * (1 + math.log(2 * (120 - 2)))),
         ({"loss": {"name": "contrastive", "margin": 3.0}}, 6.0),
@@ -59,9 +59,7 @@ def test_layer() -> None:
         ({"loss": {"name": "structured_hinge", "margin": 0.0}}, 2.0),
     ],
 )
-def test_start_is_the_principal_components_at_the_distance_that_suits_the_loss(
-    changes: dict[str, Any], expected: float
-) -> None:
+def test_start_is_pca_at_the_starting_distance_of_the_loss(changes: dict[str, Any], expected: float) -> None:
     X, labels = hidden_directions(classes=10)
     layer = fit_linear(X, labels, configured(lr=0.0, **changes))
     components = PCA(8).fit_transform(X)
@@ -71,13 +69,11 @@ def test_start_is_the_principal_components_at_the_distance_that_suits_the_loss(
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-6)
     if changes == {}:
         assert len(layer.losses) == 60
-        assert (
-            0.3 < layer.losses[0] / ((1 + math.log(2 * 118)) ** 2 / 2) < 3
-        )  # of the order of the collapsed loss, not 0 or 1e4
+        assert 0.3 < layer.losses[0] / ((1 + math.log(2 * 118)) ** 2 / 2) < 3  # near the collapsed loss, not 0 or 1e4
 
 
 @pytest.mark.parametrize("head", ["orthogonal", "uniform"])
-def test_other_starts(head: str) -> None:
+def test_other_heads(head: str) -> None:
     X, labels = hidden_directions(classes=10)
     layers = [fit_linear(X, labels, configured(lr=0.0, head=head, seed=seed)) for seed in (0, 0, 1)]
     assert other_class_distance(layers[0](X), labels) == pytest.approx(1 + math.log(2 * 118), rel=0.02)
@@ -104,7 +100,7 @@ def test_other_starts(head: str) -> None:
     ],
     ids=str,
 )
-def test_it_finds_the_directions(changes: dict[str, Any]) -> None:
+def test_finds_the_directions(changes: dict[str, Any]) -> None:
     X, labels = hidden_directions(classes=40)
     seen = labels < 20
     layer = fit_linear(X[seen], labels[seen], configured(**{"steps": 100} | changes))
@@ -136,7 +132,7 @@ def test_settings_change_what_is_learned() -> None:
     assert len(weights) == len(changes)
 
 
-def test_units_place_and_turn_of_the_vectors_do_not_matter() -> None:
+def test_invariant_to_scale_offset_and_rotation() -> None:
     X, labels = hidden_directions(classes=10)
     config = configured(steps=20)
     made = fit_linear(X, labels, config)(X)
@@ -153,22 +149,22 @@ def test_float32_and_float64() -> None:
     np.testing.assert_allclose(distances(made32), distances(made), atol=0.05)
 
 
-def test_no_more_dimensions_than_there_are() -> None:
+def test_dim_is_limited_by_the_data() -> None:
     X, labels = hidden_directions(classes=10)
     assert fit_linear(X, labels, configured(dim=64)).weight.shape == (20, 20)
-    few = np.flatnonzero(labels < 3)[::3]  # 12 vectors of 20 numbers span 11 dimensions
+    few = np.flatnonzero(labels < 3)[::3]  # 12 vectors, 20-d, span 11 dimensions
     layer = fit_linear(X[few], labels[few], configured(dim=64))
     assert layer.weight.shape == (11, 20)
     assert np.isfinite(layer(X)).all()
 
 
-def test_vectors_that_are_all_alike() -> None:
+def test_identical_vectors() -> None:
     layer = fit_linear(np.full((8, 3), 7.0), np.arange(8) // 2, configured())
     assert np.isfinite(layer.weight).all()
     assert not layer(np.full((2, 3), 7.0)).any()
 
 
-def test_the_same_bytes_every_time_and_no_trace() -> None:
+def test_reproducible_without_side_effects() -> None:
     X, labels = hidden_directions(classes=10)
     before, state, threads = X.copy(), torch.get_rng_state(), torch.get_num_threads()
     layers = [fit_linear(X, labels, configured()) for _ in range(2)]
@@ -178,18 +174,18 @@ def test_the_same_bytes_every_time_and_no_trace() -> None:
     np.testing.assert_array_equal(X, before)
 
 
-def test_rate_is_chosen_on_held_out_classes() -> None:
+def test_learning_rate_is_chosen_on_held_out_classes() -> None:
     config = configured(steps=60)
-    assert choose_rate(*hidden_directions(classes=30), config, NAMES) >= 0.016  # the start is of no use: far to go
+    assert choose_rate(*hidden_directions(classes=30), config, NAMES) >= 0.016  # the start is poor
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(30), 8)
-    noise = rng.normal(size=(240, 40))  # nothing to learn: a lead of a higher rate would be luck
-    good = rng.normal(size=(30, 40))[labels] + 0.3 * noise  # nothing left to learn
+    noise = rng.normal(size=(240, 40))  # nothing to learn
+    good = rng.normal(size=(30, 40))[labels] + 0.3 * noise  # already separated
     assert choose_rate(noise, labels, config, NAMES) == choose_rate(good, labels, config, NAMES) == RATES[0]
-    assert choose_rate(*hidden_directions(classes=9), config, NAMES) == RATES[0]  # too few to hold some out
+    assert choose_rate(*hidden_directions(classes=9), config, NAMES) == RATES[0]  # too few classes to hold some out
 
 
-def test_names_that_are_alike_are_held_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_similar_names_are_held_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = hidden_directions(classes=24)
     names = [f"{'Cc'[i % 2]}lass {i // 2}" for i in range(24)]
     seen: list[set[str]] = []
@@ -211,4 +207,4 @@ def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
     fit_linear(X, labels, configured(steps=3))
     assert capsys.readouterr().err == ""
     fit_linear(X, labels, configured(steps=3), progress=True)
-    assert "fit, rate 0.064: 360 of 360 images" in capsys.readouterr().err
+    assert "fit, lr 0.064: 360 of 360 images" in capsys.readouterr().err

@@ -28,7 +28,7 @@ LOGGED = ("positive_distance", "negative_distance", "mean_norm", "effective_rank
 
 def test_active_images_are_those_with_a_gradient() -> None:
     X = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0, 0, 0], [5, 0, 0], [0, 1, 0], [0, 9, 1]], requires_grad=True)
-    y = torch.tensor([0, 0, 0, 1, 1, 2])  # a positive pair at 1, negative pairs at 5 and 8: beyond the margin
+    y = torch.tensor([0, 0, 0, 1, 1, 2])  # rows: a positive pair at 1, negative pairs at 5 and 8, beyond the margin
     (dX,) = torch.autograd.grad(contrastive_loss(X, y, 1.0, pairs="rows"), X)
     assert summarize_batch(X.detach(), dX, y)["active_share"] == pytest.approx(1 / 3)
 
@@ -37,15 +37,15 @@ def test_signs_of_collapse() -> None:
     y, X = torch.arange(16) // 2, torch.randn(16, 8, generator=torch.Generator().manual_seed(0))
     dX = torch.zeros_like(X)
     assert not summarize_batch(X, dX, y)["collapsed"]
-    assert summarize_batch(0.01 * X, dX, y)["collapsed"]  # one point, as far as the margin can see
+    assert summarize_batch(0.01 * X, dX, y)["collapsed"]  # one point, compared with the margin
     assert summarize_batch(0.01 * X + 7, dX, y)["collapsed"]
     assert summarize_batch(X[:, :1].expand(16, 8).contiguous(), dX, y)["collapsed"]  # a line
-    assert not summarize_batch(9 * X[:3], dX[:3], y[:3])["collapsed"]  # three points never span more than a plane
+    assert not summarize_batch(9 * X[:3], dX[:3], y[:3])["collapsed"]  # too few images: three points span a plane
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", ["random", "clusters", "duplicates", "one class", "no positives", "one image", "two classes"])
-def test_summary_has_the_numbers_of_the_microscope(kind: str, dtype: torch.dtype) -> None:
+def test_summary_matches_inspect_batch(kind: str, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
     m = 1 if kind == "one image" else 90
     X = torch.randn(m, 12, generator=generator)
@@ -80,7 +80,7 @@ def test_large_batches_are_sampled() -> None:
     assert found["effective_rank"] == pytest.approx(effective_rank(X.flip(0)), rel=1e-4)
 
 
-def test_a_class_larger_than_the_sample_is_cut_off() -> None:
+def test_a_class_larger_than_the_sample_is_truncated() -> None:
     X = torch.randn(2500, 4, generator=torch.Generator().manual_seed(0))
     for y in (torch.zeros(2500, dtype=torch.long), torch.arange(2500).clamp_max(300)):
         found = summarize_batch(X, X, y)
@@ -91,7 +91,7 @@ def test_a_class_larger_than_the_sample_is_cut_off() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
-def test_summary_takes_no_matrix_of_the_whole_batch() -> None:
+def test_summary_never_allocates_the_full_distance_matrix() -> None:
     code = """
 import re, torch
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     progress.close()
     shown = capsys.readouterr().err
     assert "50/100" in shown
-    assert "loss 3.142, 50% of images active, distances 1 and 2, rank 7.2" in shown
+    assert "loss 3.142, 50% of images active, distances 1 (positive) and 2 (negative), rank 7.2" in shown
     assert "ends " in shown
 
 
@@ -133,16 +133,17 @@ def test_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     assert progress.pace(25) == 80.0
 
 
-def test_lines_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     progress = TrainingProgress(100, 0, 64, wanted=True)
     progress.show(LINE)
-    progress.show(LINE | {"step": 51})  # at once after the first: not shown
+    progress.show(LINE | {"step": 51})  # too soon after the first: not shown
     progress.show(LINE | {"step": 100, "active_share": float("nan")})
     progress.close()
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith(
-        "step 50 of 100: loss 3.142, 50% of images active, distances 1 and 2, rank 7.2, 80 images/s, ends "
+        "step 50 of 100: loss 3.142, 50% of images active, distances 1 (positive) and 2 (negative), "
+        "rank 7.2, 80 images/s, ends "
     )
     assert lines[1].startswith("step 100 of 100: loss 3.142, distances")
     assert "ends" not in lines[1]

@@ -1,14 +1,14 @@
-r"""The gradient of a batch of any size in the memory of a chunk of it, exact.
+r"""Gradient caching: the exact gradient of a batch of any size, with the activation memory of one chunk.
 
 A loss over a batch needs the embeddings of all its images at once, but not their activations:
 
-1. every chunk goes forward without a graph, and only its embeddings are kept;
-2. the loss gives its gradient at the embeddings, :math:`\partial J / \partial X`;
-3. every chunk goes forward again, now with a graph, and backward from its rows of :math:`\partial J / \partial X`.
+1. run a forward pass of each chunk without a graph, and keep only the embeddings;
+2. compute the gradient of the loss with respect to the embeddings, $\partial J / \partial X$;
+3. run a forward pass of each chunk again, now with a graph, and a backward pass from its rows of $\partial J / \partial X$.
 
-By the chain rule the sum over chunks is the gradient of the whole batch. It is exact if an image's embedding does not depend
-on the images beside it (so not with batch norms that use the statistics of the batch) and if the second pass repeats the
-random choices of the first (so every chunk draws its dropout from a seed of its own). It costs one forward pass more.
+By the chain rule, the sum over chunks is the gradient of the whole batch. It is exact if the embedding of an image does not
+depend on the other images (which excludes batch norms that use batch statistics) and if the second pass repeats the random
+choices of the first (so the dropout of each chunk has its own seed). The cost is one additional forward pass.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,13 +23,13 @@ __all__ = ["batch_gradient", "check_exact"]
 
 
 def check_exact(network: nn.Module) -> None:
-    """Raise if an embedding depends on the other images of its batch."""
+    """Raise an error if an embedding depends on the other images of its batch."""
     for name, module in network.named_modules():
         running = any(buffer.startswith("running_") for buffer, _ in module.named_buffers(recurse=False))
         if (running and module.training) or (isinstance(module, _BatchNorm) and module.running_mean is None):
             raise ValueError(
-                f"gradient caching must have batch norms with frozen statistics to be exact, {name or 'the network'} uses "
-                "those of the batch. Pass freeze_batch_norm true, or cache_chunk 0."
+                f"gradient caching requires batch norms with frozen statistics to be exact, but {name or 'the network'} uses "
+                "batch statistics. Pass freeze_batch_norm true, or cache_chunk 0."
             )
 
 
@@ -43,19 +43,19 @@ def batch_gradient(
     scale: float = 1.0,
     parameters: Sequence[nn.Parameter] = (),
 ) -> tuple[float, Tensor, Tensor]:
-    """Add the gradient of ``objective(forward(inputs))`` to that of the parameters.
+    """Add the gradient of `objective(forward(inputs))` to the gradients of the parameters.
 
     Args:
-        forward: the network; of a chunk of the inputs it makes the same rows as of all of them.
+        forward: network whose output for a chunk of the inputs equals the same rows of its output for all inputs.
         inputs: (m, ...).
-        objective: the loss, of the (m, d) embeddings in float32.
-        chunk: rows that go through the network at once; 0 means all, in one pass.
-        seed: what dropout descends from; chunk number c appends c to it.
-        scale: the gradient of the parameters is multiplied by it (float16 needs that).
-        parameters: of the objective, such as proxies; they get their gradient too.
+        objective: loss as a function of the (m, d) embeddings in float32.
+        chunk: rows per forward pass; 0 means all rows in one pass.
+        seed: seed of the dropout; chunk number c appends c to it.
+        scale: factor of the gradients of the parameters, for float16.
+        parameters: parameters of the objective, such as proxies; their gradients are set too.
 
     Returns:
-        The loss, the embeddings (m, d) and the gradient of the loss at them (m, d).
+        The loss, the embeddings (m, d) and the gradient of the loss with respect to them (m, d).
 
     """
     chunks = inputs.split(chunk or len(inputs))

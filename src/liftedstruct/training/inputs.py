@@ -1,4 +1,4 @@
-"""What goes into the network at a step: batches of crops, the next one made while the network works on this one."""
+"""Training inputs: batches of crops, prefetched on a thread, and the split into training and validation images."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,26 +11,26 @@ from liftedstruct.data import Indices, PackedImages, hold_out
 
 __all__ = ["Batch", "Prefetcher", "count_pairable", "split_rows"]
 
-HELD_OUT, CROPS = 2, 3  # last words of seeds, so that no two random choices share a stream; samplers have 0 and 1
+HELD_OUT, CROPS = 2, 3  # last words of seeds, so that no two random choices share a stream; samplers use 0 and 1
 
 
 class Batch(NamedTuple):
-    """What a step works on."""
+    """Images, labels and crops of one training step."""
 
-    rows: Indices  # of the prepared dataset                                                          (m,)
+    rows: Indices  # rows of the prepared dataset                                                     (m,)
     labels: Tensor  # (m,)
     inputs: Tensor  # crops, (m, h, w, 3) bytes
 
 
 class Prefetcher:
-    """Makes the next batch on a thread while the network works on the one before."""
+    """Prefetcher that makes the next batch on a thread while the network processes the current one."""
 
     def __init__(self, make: Callable[[int], Batch]) -> None:
         self.make, self.pool = make, ThreadPoolExecutor(1, "batches")
         self.waiting: tuple[int, Future[Batch]] | None = None
 
     def take(self, step: int, prefetch: bool) -> Batch:
-        """The batch of this step; with ``prefetch`` the next is begun."""
+        """Return the batch of this step; with `prefetch`, start making the next one."""
         if self.waiting is None or self.waiting[0] != step:
             self.waiting = step, self.pool.submit(self.make, step)
         batch = self.waiting[1].result()
@@ -42,9 +42,9 @@ class Prefetcher:
 
 
 def split_rows(packed: PackedImages, fraction: float, seed: int) -> tuple[Indices, Indices]:
-    """Rows to train on and to validate on. The test classes are in neither.
+    """Return the training rows and the validation rows. Neither includes test classes.
 
-    The validation classes are those of the prepared dataset; where it has none, a fraction of its training classes.
+    The validation classes are those of the prepared dataset, or, if it has none, a fraction of its training classes.
     """
     if len(packed.validation) or not fraction:
         return packed.train, packed.validation
@@ -55,5 +55,5 @@ def split_rows(packed: PackedImages, fraction: float, seed: int) -> tuple[Indice
 
 
 def count_pairable(labels: Indices) -> int:
-    """Number of classes with two images or more."""
+    """Return the number of classes with at least two images."""
     return int((np.unique(labels, return_counts=True)[1] > 1).sum())

@@ -1,4 +1,4 @@
-"""One training step, for a network on images and for a linear layer on feature vectors alike."""
+"""The training step shared by networks on images and linear layers on feature vectors."""
 
 import math
 from collections.abc import Callable
@@ -16,23 +16,22 @@ from liftedstruct.training.optimizers import lr_factor
 
 __all__ = ["DivergedError", "Learner", "StepResult", "distance_scale"]
 
-DROPOUT = 6  # last word of a seed; samplers have 0 and 1, inputs.py 2 and 3, loop.py 5 and 7
+DROPOUT = 6  # last word of a seed; samplers use 0 and 1, inputs.py 2 and 3, loop.py 5 and 7
 
-
-HUGE = 1e15  # no embedding of use is so large; its square still fits float32
+HUGE = 1e15  # limit of embedding entries; the square of a larger one may overflow float32
 
 
 class DivergedError(ValueError):
-    """The loss, the gradient or the embeddings are no longer finite."""
+    """Error raised if the loss, the gradient or the embeddings are not finite."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a training step did."""
+    """Result of a training step."""
 
     loss: float
     embeddings: Tensor  # (m, d), before the update
-    gradient: Tensor  # of the loss at the embeddings                                                 (m, d)
+    gradient: Tensor  # of the loss with respect to the embeddings                                    (m, d)
     gradient_norm: float  # of all parameters, before clipping
     lr: float
 
@@ -41,10 +40,10 @@ class Learner:
     """Loss, sampler, optimizer and schedule of a run.
 
     Args:
-        config: the settings.
-        network: what is trained; frozen parameters are left out.
-        labels: (n,), class numbers of the training images, whose rows the sampler draws.
-        forward: from inputs to embeddings; the network itself if not given.
+        config: settings of the run.
+        network: module to train; frozen parameters are skipped.
+        labels: (n,), class numbers of the training images. The sampler draws rows of them.
+        forward: function from inputs to embeddings. Default: `network`.
 
     """
 
@@ -64,15 +63,15 @@ class Learner:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
 
     def refresh_due(self, step: int) -> bool:
-        """Whether the sampler wants new embeddings before this step."""
+        """Return whether the sampler needs new embeddings before this step."""
         return self.sampler.refresh_every is not None and step % self.sampler.refresh_every == 0
 
     def refresh(self, embeddings: NDArray) -> None:  # type: ignore[type-arg]
-        """Give the sampler the embeddings of all training images."""
+        """Pass the embeddings of all training images to the sampler."""
         self.sampler.refresh(embeddings)
 
     def take_step(self, step: int, inputs: Tensor, labels: Tensor) -> StepResult:
-        """Update the network by one batch. Raises :class:`DivergedError` before any parameter changes."""
+        """Update the network with one batch. A `DivergedError` is raised before any parameter changes."""
         config = self.config
         lr = config.lr * lr_factor(config.schedule.make, step, config.steps, config.warmup)
         for group in self.optimizer.param_groups:
@@ -82,7 +81,7 @@ class Learner:
         def objective(X: Tensor) -> Tensor:
             largest = X.detach().abs().max().item()
             if not largest < HUGE:
-                raise DivergedError(f"the embeddings must stay finite, they are up to {largest:.3g}.")
+                raise DivergedError(f"the embeddings must be finite, got values up to {largest:.3g}.")
             J: Tensor = self.loss(X, labels.to(X.device))
             return J
 
@@ -96,17 +95,17 @@ class Learner:
             scale=self.scaler.scale(torch.ones((), device=self.device)).item(),
         )
         if not math.isfinite(loss):
-            raise DivergedError(f"the loss must stay finite, it is {loss}.")
+            raise DivergedError(f"the loss must be finite, got {loss}.")
         return StepResult(loss, X, dX, self._update(loss), lr)
 
     def _update(self, loss: float) -> float:
-        """A step of the optimizer; the norm of the gradient before it was clipped."""
+        """Run an optimizer step and return the gradient norm before clipping."""
         self.scaler.unscale_(self.optimizer)
         trained = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
         total = nn.utils.get_total_norm([p.grad for p in trained])
         norm = total.item()
-        if not math.isfinite(norm) and self.scaler.get_scale() <= 1:  # float16 resumes with a smaller scale
-            raise DivergedError(f"the gradient must stay finite, its norm is {norm} (the loss is {loss:.4g}).")
+        if not math.isfinite(norm) and self.scaler.get_scale() <= 1:  # else float16 retries with a lower scale
+            raise DivergedError(f"the gradient must be finite, got norm {norm} (loss {loss:.4g}).")
         if self.config.clip_norm:
             nn.utils.clip_grads_with_norm_(trained, self.config.clip_norm, total)
         self.scaler.step(self.optimizer)
@@ -115,5 +114,5 @@ class Learner:
 
 
 def distance_scale(loss: nn.Module) -> float:
-    """The distance at which a loss tells two images apart: its margin, times its temperature; 1 if it has none."""
+    """Return the distance at which a loss separates two images, margin times temperature; each is 1 if the loss has none."""
     return (getattr(loss, "margin", None) or 1.0) * (getattr(loss, "temperature", None) or 1.0)

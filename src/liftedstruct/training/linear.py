@@ -1,17 +1,19 @@
-r"""A linear layer on feature vectors that are there already: no images, no run folder, no state to resume from.
+r"""Linear layers on feature vectors: no images, no run folder, no checkpoints.
 
-Vectors come in any units, so they are turned onto their principal axes and scaled first. There the layer begins with the
-strongest axes, and an optimizer that has a rate for each coordinate has one for each axis. The scale decides how many
-negatives count: the start has other classes at a mean distance of
+Feature vectors have arbitrary units, so they are first rotated onto their principal axes and scaled. There, the layer starts as
+the leading axes, and an optimizer with one learning rate per coordinate has one per axis. The scale decides how many negatives
+matter. For the lifted structured loss, other classes start at a mean distance of
 
-.. math:: \alpha + \ln 2 (m - 2)
+$$
+\alpha + \ln(2 (m - 2))
+$$
 
-for the lifted structured loss, where :math:`J_{ij}` of a pair that coincides, with all its 2 (m - 2) negatives at that
-distance, is just 0: far below, all negatives count alike and the loss is that of a collapsed batch; far above, only the
-nearest one counts. The other losses have no such sum and begin at :math:`2 \alpha`, where few negatives are within the margin.
+where $J_{ij}$ of a pair that coincides, with all its $2 (m - 2)$ negatives at that distance, is exactly 0. Far below, all
+negatives count alike and the loss is that of a collapsed batch; far above, only the nearest negative counts. The other losses
+have no such sum and start at $2 \alpha$, where few negatives are within the margin.
 
-How far to go from the start is a question of the data. Where the vectors are good already, a high rate spoils them for
-classes that were not there; where they are hardly of use, a low one changes nothing. So :func:`choose_rate` asks held-out
+The best distance to move from the start depends on the data. If the vectors are already good, a high learning rate degrades
+them for unseen classes; if they are poor, a low one changes too little. So `choose_rate` selects the learning rate on held-out
 classes.
 """
 
@@ -40,21 +42,21 @@ __all__ = ["RATES", "Layer", "choose_rate", "fit_linear"]
 
 Floats = NDArray[np.floating]
 
-RATES = (1e-3, 4e-3, 1.6e-2, 6.4e-2)  # of weights that begin as directions of length 1
-MIN_CLASSES = 10  # with two images or more, to hold some out
-PAIRS = 4096  # of images, to measure the distance of other classes on
+RATES = (1e-3, 4e-3, 1.6e-2, 6.4e-2)  # for weights that start as directions of norm 1
+MIN_CLASSES = 10  # with at least two images, required to hold some out
+PAIRS = 4096  # random pairs to estimate the mean distance between classes
 
 
 @dataclass(frozen=True)
 class Layer:
-    """``embedding = weight · (vector - mean)``. No loss depends on a constant that is added to all embeddings."""
+    """Linear layer `embedding = weight · (vector - mean)`. No loss depends on a constant offset of all embeddings."""
 
     mean: Floats  # (d,)
     weight: Floats  # (dim, d)
     losses: tuple[float, ...] = ()  # of each step
 
     def __call__(self, X: Floats) -> Floats:
-        """Embeddings, (n, dim), in the type of the vectors, (n, d)."""
+        """Embed vectors (n, d) as (n, dim), in their dtype."""
         embeddings: Floats = (X - self.mean.astype(X.dtype)) @ self.weight.T.astype(X.dtype)
         return embeddings
 
@@ -64,10 +66,10 @@ def fit_linear(X: Floats, labels: Indices, config: TrainConfig, *, progress: boo
 
     Args:
         X: (n, d), float32 or float64, finite.
-        labels: (n,), class numbers; two classes or more have two images or more.
-        config: the settings of loss, sampler, head, optimizer and schedule, and dim, steps, clip_norm and seed. The embedding
-            has no more dimensions than the vectors, nor than n - 1.
-        progress: show how far it is, on the terminal or as lines of text.
+        labels: (n,), class numbers; at least two classes must have at least two vectors.
+        config: settings; only loss, sampler, head, optimizer, schedule, dim, batch_size, steps, lr, warmup, clip_norm and seed
+            are used. The embedding dimension is at most d and at most n - 1.
+        progress: show progress, as a bar on a terminal or as lines of text.
 
     """
     with torch.random.fork_rng(devices=[]):
@@ -79,11 +81,11 @@ def fit_linear(X: Floats, labels: Indices, config: TrainConfig, *, progress: boo
 def choose_rate(
     X: Floats, labels: Indices, config: TrainConfig, class_names: Sequence[str], *, progress: bool = False
 ) -> float:
-    """The rate of :data:`RATES` that does best on a fifth of the classes, trained on the others.
+    """Return the learning rate of `RATES` that performs best on a held-out fifth of the classes, trained on the others.
 
-    The score of a class is the mean over its images of 1 / rank of the nearest one of the class. A higher rate is taken if it
-    is ahead by more than the standard error over the classes; otherwise the lower one, which stays nearer to the start. With
-    too few classes to hold some out it is the lowest.
+    The score of a class is the mean over its vectors of 1 / rank of the nearest vector of the class. A higher learning rate is
+    chosen only if its mean score is better by more than the standard error over the classes; otherwise the lower one, which
+    stays closer to the start. With too few classes to hold some out, the lowest is returned.
     """
     numbers, counts = np.unique(labels, return_counts=True)
     if (counts > 1).sum() < MIN_CLASSES:
@@ -98,7 +100,7 @@ def choose_rate(
             try:
                 A, _ = _optimize(start, labels[~held], replace(config, lr=lr), progress)
             except DivergedError:
-                break  # so would the higher ones
+                break  # higher learning rates diverge too
             of_classes = np.bincount(y, 1 / first_ranks(U @ A.T, y)) / sizes
             ahead = of_classes - scores
             if ahead.mean() > ahead.std(ddof=1) / math.sqrt(len(sizes)):
@@ -107,10 +109,10 @@ def choose_rate(
 
 
 class _Start(NamedTuple):
-    """Vectors on their principal axes, and the layer as it begins there: ``embedding = weight · axes · (vector - mean)``."""
+    """Vectors on their principal axes, and the initial layer: `embedding = weight · axes · (vector - mean)`."""
 
     mean: Floats  # (d,)
-    axes: Floats  # (r, d), with the scale
+    axes: Floats  # (r, d), scaled
     U: Tensor  # axes · (vector - mean)                                                               (n, r)
     weight: Tensor  # (dim, r)
 
@@ -119,14 +121,14 @@ def _start(X: Floats, labels: Indices, config: TrainConfig) -> _Start:
     mean: Floats = X.mean(axis=0, dtype=np.float64)
     F = X - mean  #                                                                                   (n, d)
     peak = float(np.abs(F).max()) or 1.0
-    F /= peak  # now no square overflows
+    F /= peak  # so that no square overflows
     n, d = F.shape
     seed_torch(config.seed, 1, WEIGHTS)
     V = principal_components(torch.from_numpy(F), min(d, n - 1)).double()
     U = torch.from_numpy(F) @ V.T  #                                                                  (n, r)
     head = nn.Linear(len(V), min(config.dim, len(V)))
     if config.head.name == "pca":
-        nn.init.eye_(head.weight)  # the strongest axes
+        nn.init.eye_(head.weight)  # the leading axes
     else:
         unit = {"scale": 1.0} if "scale" in config.head.options else {}
         replace(config.head, options={**config.head.options, **unit}).make(head, lambda: U)
@@ -136,7 +138,7 @@ def _start(X: Floats, labels: Indices, config: TrainConfig) -> _Start:
 
 
 def _scale(embeddings: Tensor, labels: Indices, config: TrainConfig) -> float:
-    """What takes other classes to the mean distance that the loss begins at."""
+    """Return the factor that sets the mean distance between classes to the starting distance of the loss."""
     i, j = np.random.default_rng([config.seed, 0, SAMPLE]).integers(len(labels), size=(2, PAIRS))
     i, j = i[labels[i] != labels[j]], j[labels[i] != labels[j]]
     distance = torch.linalg.vector_norm(embeddings[i] - embeddings[j], dim=1).mean().item()
@@ -147,13 +149,13 @@ def _scale(embeddings: Tensor, labels: Indices, config: TrainConfig) -> float:
 
 
 def _optimize(start: _Start, labels: Indices, config: TrainConfig, progress: bool) -> tuple[Floats, tuple[float, ...]]:
-    """All steps: the weight, (dim, r), and the loss of each step."""
+    """Run all steps and return the weight (dim, r) and the loss of each step."""
     U, y, losses = start.U, torch.from_numpy(labels), []
     layer = nn.Linear(U.shape[1], len(start.weight), bias=False)
     layer.weight.data.copy_(start.weight)
     learner = Learner(config, layer, labels)
     m = learner.sampler.batch_size
-    with limit_threads(3 * m * layer.weight.numel()), Bar(f"fit, rate {config.lr:g}", config.steps * m, wanted=progress) as bar:
+    with limit_threads(3 * m * layer.weight.numel()), Bar(f"fit, lr {config.lr:g}", config.steps * m, wanted=progress) as bar:
         for step in range(config.steps):
             if learner.refresh_due(step):
                 learner.refresh(layer(U).detach().numpy())

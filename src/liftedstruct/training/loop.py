@@ -1,8 +1,8 @@
-"""The loop: from a prepared dataset and a trunk to an embedding, exact and resumable.
+"""The training loop, reproducible and exactly resumable.
 
-Step t is a function of the settings, the data and t alone: batch, crops and dropout are drawn by (seed, t). So a state is the
-weights, the optimizer and t, and a run that resumes from any state writes the same bytes as one that was never stopped, on
-the CPU of the same machine with the same number of threads (on CUDA, as far as its kernels repeat themselves).
+Step t depends only on the settings, the data and t: batch, crops and dropout are seeded with (seed, t). So a checkpoint holds
+the weights, the optimizer state and t. A run resumed from any checkpoint writes the same bytes as an uninterrupted run, on the
+CPU of the same machine with the same number of threads (on CUDA, as far as its kernels are deterministic).
 """
 
 import contextlib
@@ -38,16 +38,16 @@ from liftedstruct.training.run_folder import RunFolder
 
 __all__ = ["TRAINED", "WEIGHTS", "Training"]
 
-WEIGHTS, SAMPLE = 5, 7  # last words of seeds, after those of inputs.py
-TRAINED = "trained from "  # before the name of the weights that a trunk started from
-BLOCK = 64  # images per forward pass where there is no gradient
-HEAD_IMAGES = 4096  # training images, at most, whose features initialize the head
-REDUCE_IMAGES = 1024  # and those that it is reduced by, which may be often
-EMA, START, SAMPLER = "ema.", "start.", "sampler."  # before names of tensors in a state
+WEIGHTS, SAMPLE = 5, 7  # last words of seeds; inputs.py uses 2 and 3
+TRAINED = "trained from "  # prefix of the name of the initial weights
+BLOCK = 64  # images per forward pass without gradients
+HEAD_IMAGES = 4096  # maximum number of training images whose features initialize the head
+REDUCE_IMAGES = 1024  # maximum number for the reduction to dim, which runs at each validation
+EMA, START, SAMPLER = "ema.", "start.", "sampler."  # prefixes of tensor names in a checkpoint
 
 
 class Training:
-    """All that a run has in memory."""
+    """Training run in memory: network, learner, data and progress."""
 
     def __init__(
         self, config: TrainConfig, folder: RunFolder, packed: PackedImages, embedder: Embedder, progress: bool
@@ -60,7 +60,7 @@ class Training:
         freeze(embedder, config.freeze or 0)
         if not any(parameter.requires_grad for parameter in embedder.parameters()):
             raise ValueError(
-                f"something must be left to train, got freeze {config.freeze} with dim 0. Lower it, or pass a dim."
+                f"at least one parameter must be trainable, got freeze {config.freeze} with dim 0. Lower freeze, or pass a dim."
             )
         if any(parameter.requires_grad for parameter in embedder.trunk.parameters()):
             embedder.trunk.weights = TRAINED + embedder.trunk.weights.removeprefix(TRAINED)
@@ -72,11 +72,11 @@ class Training:
         self.beginning = frozen_copy(embedder) if config.pretrained_mix else None
         self.validates = bool(config.validate_every) and self._can_validate()
         self.step, self.best_step, self.best = 0, 0, -1.0
-        self.last_rows = self.train_rows[:0]  # of the batch that the weights were changed by last
+        self.last_rows = self.train_rows[:0]  # of the batch of the last update
 
     @torch.no_grad()
     def check(self) -> None:
-        """Raise for what would fail at the first step only, before anything is written."""
+        """Run a forward pass, so that errors of the first step are raised before anything is written."""
         self.embedder.eval()
         for side in {self.embedder.crop, self.config.train_crop or self.embedder.crop}:
             self.embedder.features(torch.zeros(1, side, side, 3, dtype=torch.uint8))
@@ -85,13 +85,13 @@ class Training:
         sizes = np.unique(self.packed.labels[self.validation_rows], return_counts=True)[1]
         if len(sizes) >= 2 and sizes.max() >= 2:
             return True
-        why = "there are no validation classes" if not len(sizes) else "the validation classes are too few or too small"
+        why = "no validation classes" if not len(sizes) else "too few validation classes or images"
         if self.wanted:
-            say(f"{why}, so the last embedding is kept, not the best. Pass validation 0.1 to hold out a tenth of the classes.")
+            say(f"{why}, so the last embedder is saved, not the best. Pass validation 0.1 to hold out 10% of the classes.")
         return False
 
     def start(self, state: tuple[dict[str, Tensor], dict[str, Any]] | None) -> None:
-        """Restore the state that was saved, or make the first one."""
+        """Restore a checkpoint, or initialize the run and save the first checkpoint."""
         self.folder.cut_log(state[1]["step"] if state is not None else -1)
         if state is not None:
             self._restore(*state)
@@ -107,14 +107,14 @@ class Training:
         self._save()
 
     def _features(self, embedder: Embedder, most: int, progress: bool = False) -> Tensor:
-        """Features that the trunk makes of training images.                                          (n, width)"""
+        """Compute the features of at most `most` training images.                                    (n, width)"""
         rng, n = np.random.default_rng([self.config.seed, 0, SAMPLE]), len(self.train_rows)
         rows = np.sort(rng.choice(self.train_rows, min(n, most), replace=False))
         pooled = Embedder(embedder.trunk, 0, crop=embedder.crop)
         return torch.from_numpy(self._checked(embed_rows(pooled, self.packed, rows, BLOCK, pooled.crop, progress)))
 
     def run(self) -> None:
-        """All steps that are left."""
+        """Run the remaining steps."""
         config, last = self.config, time.monotonic()
         if self.step < config.steps:
             self.progress = TrainingProgress(config.steps, self.step, self.learner.sampler.batch_size, self.wanted)
@@ -131,20 +131,20 @@ class Training:
                         self._validate()
                         self.progress.pause(self.step)
                     if self.step == config.steps or stopped or time.monotonic() - last >= 60 * config.checkpoint_minutes:
-                        self._embed(self.train_rows[:2], self.embedder)  # no state of a spoiled one replaces a good one
+                        self._embed(self.train_rows[:2], self.embedder)  # fails before a good checkpoint is overwritten
                         if self.step == config.steps and not self.validates:
                             self._keep()
                         self._save()
                         last = time.monotonic()
                     if stopped and self.step < config.steps:
                         self._stop(stopped[0])
-        elif not (self.folder / EMBEDDER).exists():  # it was removed
+        elif not (self.folder / EMBEDDER).exists():  # the file was deleted
             kept = self._kept()
             self.best_step, self.best = self.step, self._recall(kept) if self.validates else self.best
             self._keep(kept)
             self._save()
         elif self.wanted:
-            say(f"{self.folder.path} has all its {config.steps:,} steps, nothing to do")
+            say(f"{self.folder.path} has finished all {config.steps:,} steps, nothing to do")
 
     def _make_batch(self, step: int) -> Batch:
         rows = self.train_rows[self.learner.sampler.batch(step)]
@@ -178,27 +178,27 @@ class Training:
             return y
 
     def _fail(self, rows: Indices, what: str) -> NoReturn:
-        """Stop at a batch that no training resumes from; the state on the disk stays."""
+        """Log the batch that made training diverge and raise an error; the last checkpoint is kept."""
         self.folder.log({"step": self.step + 1, "failed": what, "images": rows.tolist()})
-        batch = f"Its batch is in the log, the first image is {self.packed.paths[rows[0]]!r}; the " if len(rows) else "The "
+        batch = f"Its batch is in the log (first image {self.packed.paths[rows[0]]!r}); the " if len(rows) else "The "
         raise ValueError(
-            f"step {self.step + 1}: {what} {batch}state of step {self.folder.saved_step} is kept. "
-            "Start again with a lower lr, or with clip_norm."
+            f"step {self.step + 1}: {what} {batch}checkpoint of step {self.folder.saved_step} is kept. "
+            "Start a new run with a lower lr, or with clip_norm."
         )
 
     def _embed(self, rows: Indices, embedder: Embedder) -> NDArray[np.float32]:
-        """Embeddings of center crops."""
+        """Embed the center crops of the rows."""
         return self._checked(embed_rows(embedder, self.packed, rows, BLOCK, embedder.crop))
 
     def _checked(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What a network made of images; if it is spoiled, the batch before is to blame."""
+        """Return `X` if it is finite; otherwise fail at the batch of the last update."""
         if not np.isfinite(X).all():
             self.step = max(0, self.step - 1)
-            self._fail(self.last_rows, "the embeddings must stay finite, its update made them overflow.")
+            self._fail(self.last_rows, "the embeddings must be finite, but the update made them overflow.")
         return X
 
     def _kept(self) -> Embedder:
-        """What is measured and kept: the embedder or its EMA, mixed with the pretrained weights, reduced to dim."""
+        """Return the embedder to evaluate and save: current weights or EMA, mixed with the pretrained ones, reduced to dim."""
         kept, config = self.embedder if self.ema is None else self.ema, self.config
         if self.beginning is not None and config.pretrained_mix:
             latest, kept = kept, frozen_copy(self.beginning)
@@ -211,7 +211,7 @@ class Training:
         return narrow
 
     def _validate(self) -> None:
-        """Recall@1 on the validation classes; the best embedder is kept."""
+        """Evaluate Recall@1 on the validation classes and save the embedder if it is the best."""
         rows, kept = self.validation_rows, self._kept()
         recall = self._recall(kept)
         better = recall > self.best
@@ -220,7 +220,7 @@ class Training:
             self._keep(kept)
         self.folder.log({"step": self.step, "recall_at_1": recall, "validation_images": len(rows)})
         if self.wanted:
-            mark = ", the best so far" if better and self.step else ""
+            mark = ", best so far" if better and self.step else ""
             say(f"step {self.step:,}: Recall@1 {recall:.1%} on {len(rows):,} images of validation classes{mark}")
 
     def _recall(self, kept: Embedder) -> float:
@@ -238,15 +238,15 @@ class Training:
     def _stop(self, what: str) -> NoReturn:
         if not self.validates:
             self._keep()
-        say(f"stopped by {what} after step {self.step:,}. The same command resumes it.")
+        say(f"stopped by {what} after step {self.step:,}. Run the same command to resume.")
         raise KeyboardInterrupt
 
     def _modules(self) -> dict[str, nn.Module]:
-        """All that is trained."""
+        """Return the trained modules."""
         return {"embedder": self.embedder, "loss": self.learner.loss}
 
     def _save(self) -> None:
-        """All that a run resumes from."""
+        """Save a checkpoint."""
         tensors = state_tensors(self._modules(), self.learner.optimizer)
         for prefix, copied in ((EMA, self.ema), (START, self.beginning)):
             if copied is not None:

@@ -1,4 +1,4 @@
-"""What a person sees of a run while it lasts, and the signs of collapse."""
+"""Batch statistics for the training log, detection of collapse, and the progress display."""
 
 import time
 from datetime import datetime, timedelta
@@ -14,24 +14,25 @@ from liftedstruct.runtime.progress import say, stderr_console
 
 __all__ = ["TrainingProgress", "summarize_batch"]
 
-SAMPLE = 1024  # rows of a larger batch that are compared with all others
-MAX_BYTES = 1 << 25  # for a block of distances
+SAMPLE = 1024  # rows of a larger batch whose distances to all rows are computed
+MAX_BYTES = 1 << 25  # per block of distances
 LINE_SECONDS = 5.0
 
 
 def summarize_batch(embeddings: Tensor, gradient: Tensor, labels: Tensor, scale: float = 1.0) -> dict[str, Any]:
-    """What the log has of a batch: the share of active images, distances, and whether the embedding has collapsed.
+    """Compute the batch statistics for the log: fraction of active images, mean distances, and whether the embedding collapsed.
 
-    An image is active if the loss has a gradient at its embedding. An embedding has collapsed if images of different classes
-    are within a tenth of ``scale`` of each other on average, or if it uses less than two dimensions (which a batch of few
-    images always does). Of more than 1,024 rows, distances are those of 1,024 sampled rows to all rows, and ``sampled_rows``
-    says so: whole classes, drawn by a fixed seed (the last one may be cut off).
+    An image is active if the gradient of the loss with respect to its embedding is not zero. An embedding has collapsed if the
+    mean distance between images of different classes is below a tenth of `scale`, or if its effective rank is below 2 (batches
+    of fewer than 8 images are exempt). For more than 1,024 rows, the distances are those from 1,024 sampled rows to all rows,
+    and the result includes `sampled_rows`. The sample consists of whole classes, drawn with a fixed seed (the last class may be
+    truncated).
 
     Args:
         embeddings: (m, d).
-        gradient: of the loss at the embeddings, (m, d).
+        gradient: gradient of the loss with respect to the embeddings, (m, d).
         labels: (m,).
-        scale: the distance at which the loss tells two images apart, its margin.
+        scale: distance at which the loss separates two images, its margin.
 
     """
     X = as_embeddings(embeddings).detach()
@@ -41,13 +42,13 @@ def summarize_batch(embeddings: Tensor, gradient: Tensor, labels: Tensor, scale:
         _, classes = labels.unique(return_inverse=True)
         drawn = torch.randperm(m, generator=torch.Generator().manual_seed(0)).to(X.device)[classes]
         batch = SortedBatch.of(X, drawn)
-        y = drawn[batch.order]  # the sample are the first n rows                                     (m,)
+        y = drawn[batch.order]  # the first n rows are the sample                                     (m,)
         blocks = [slice(rows.start, min(rows.stop, n)) for rows in batch.blocks(MAX_BYTES) if rows.start < n]
         (space,) = workspace(X, (blocks[0].stop, m))
         for rows in blocks:
             D = batch.products(rows, out=space[: rows.stop - rows.start])  #                          (b, m)
             batch.distances(D, rows)
-            D.diagonal(rows.start).zero_()  # which the losses never read
+            D.diagonal(rows.start).zero_()  # the losses ignore the diagonal
             same = y[rows, None] == y
             positives += int(same[:, :n].sum()) - len(D)
             negatives += same.numel() - int(same.sum())
@@ -68,14 +69,14 @@ def summarize_batch(embeddings: Tensor, gradient: Tensor, labels: Tensor, scale:
 
 
 class TrainingProgress:
-    """A bar on a terminal, a line every few seconds elsewhere, nothing if not wanted; warnings in any case."""
+    """Progress bar on a terminal, or a line every few seconds elsewhere; only warnings if `wanted` is False."""
 
     def __init__(self, steps: int, done: int, batch_size: int, wanted: bool) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
         self.steps, self.batch_size = steps, batch_size
-        self.mark = (time.monotonic(), done)  # when the rate was last taken
+        self.mark = (time.monotonic(), done)  # time and step of the last speed measurement
         self.shown, self.warned = 0.0, False
         console = stderr_console()
         self.plain, self.bar = wanted, None
@@ -86,28 +87,29 @@ class TrainingProgress:
             self.bar.start()
 
     def advance(self, step: int) -> None:
-        """So many steps are done."""
+        """Update the bar to `step` finished steps."""
         if self.bar:
             self.bar.update(self.task, completed=step)
 
     def pace(self, step: int) -> float:
-        """Images per second since the last time that this was asked."""
+        """Return the images per second since the last call."""
         now = time.monotonic()
         (then, before), self.mark = self.mark, (now, step)
         return round((step - before) * self.batch_size / max(now - then, 1e-9), 1)
 
     def pause(self, step: int) -> None:
-        """What was done since the last step (a validation, mining) is no part of the pace."""
+        """Exclude the time since the last step (validation, hard-negative mining) from the speed."""
         self.mark = (time.monotonic(), step)
 
     def show(self, line: dict[str, Any]) -> None:
-        """A logged step."""
+        """Show a logged step, and warn once if the embedding has collapsed."""
         step, now = line["step"], time.monotonic()
         left = min((self.steps - step) * self.batch_size / max(line["images_per_second"], 0.1), 1e9)  # seconds
         end = datetime.now() + timedelta(seconds=left)
         active = "" if line["active_share"] != line["active_share"] else f", {line['active_share']:.0%} of images active"
         text = (
-            f"loss {line['loss']:.4g}{active}, distances {line['positive_distance']:.3g} and {line['negative_distance']:.3g}, "
+            f"loss {line['loss']:.4g}{active}, "
+            f"distances {line['positive_distance']:.3g} (positive) and {line['negative_distance']:.3g} (negative), "
             f"rank {line['effective_rank']:.1f}, {line['images_per_second']:.0f} images/s"
         )
         if step < self.steps:
@@ -121,7 +123,7 @@ class TrainingProgress:
             say(
                 f"warning: the embedding has collapsed at step {step:,}: images of different classes are "
                 f"{line['negative_distance']:.2g} apart on average, {line['effective_rank']:.1f} dimensions are in use. "
-                "Lower lr, raise head_scale, or with normalize lower temperature."
+                "Lower lr, raise head.scale, or, with normalize, lower loss.temperature."
             )
         self.warned = line["collapsed"]
 

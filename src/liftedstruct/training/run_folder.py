@@ -1,9 +1,9 @@
-"""The folder of a run, and files in it that a kill or a full disk cannot harm.
+"""Run folders, whose files survive a killed process and a full disk.
 
-``config.yaml`` has all settings, ``state.json`` what the run was begun with (data, versions), and ``state.safetensors`` all
-that moves: weights, optimizer, step and best score, in one file and so of one moment. ``log.jsonl`` has a line per logged
-step (where it says ``sampled_rows``, distances are of so many rows of a larger batch), and
-``embedder.safetensors`` what was learned. Nothing is pickled.
+`config.yaml` holds all settings, `state.json` what the run was started with (data, versions), and `state.safetensors` the
+checkpoint: weights, optimizer state, step and best score, in one file and therefore of the same step. `log.jsonl` has one line
+per logged step (if it has `sampled_rows`, distances are from that many rows of a larger batch), and `embedder.safetensors` is
+the trained embedder. Nothing is pickled.
 """
 
 import contextlib
@@ -25,33 +25,33 @@ from liftedstruct.training.config import TrainConfig, as_yaml, load_config
 __all__ = ["CONFIG", "LOG", "RECORD", "STATE", "RunFolder"]
 
 CONFIG, LOG, STATE, RECORD = "config.yaml", "log.jsonl", "state.safetensors", "state.json"
-LOCK = "train.lock"  # there while a training runs
+LOCK = "train.lock"  # present while training runs
 VERSION = 2
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RunFolder:
-    """The files of one run."""
+    """Files of one run."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
-        self.saved_step: int | None = None  # of the state on the disk
+        self.saved_step: int | None = None  # of the checkpoint on disk
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
 
     def check_new(self) -> None:
-        """Raise if anything is here that a new run would be mixed up with."""
-        ours = {LOCK, RECORD}  # of a run that was killed before its settings were there
+        """Raise an error if the folder holds files that are not of a run."""
+        ours = {LOCK, RECORD}  # left by a run that was killed before it wrote its settings
         others = sorted(each.name for each in self.path.iterdir() if each.name not in ours and not is_temporary(each.name))
         if others:
-            raise ValueError(f"{self.path} must be empty to begin a run, it holds {others[0]!r}. Choose another.")
+            raise ValueError(f"{self.path} must be empty to start a run, but it contains {others[0]!r}. Choose another folder.")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One training at a time in a folder, created if absent."""
+        """Create the folder if absent and lock it for one training process."""
         if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path} must be a folder, there is a file of that name. Choose another.")
+            raise ValueError(f"{self.path} must be a folder, but it is a file. Choose another path.")
         made = not self.path.exists()
         with self._room():
             self.path.mkdir(parents=True, exist_ok=True)
@@ -61,54 +61,54 @@ class RunFolder:
                     stack.enter_context(locked(self / LOCK, "training"))
                 yield
         finally:
-            if made and not any(self.path.iterdir()):  # nothing was begun
+            if made and not any(self.path.iterdir()):  # no run was started
                 self.path.rmdir()
 
     def begin(self, config: TrainConfig, record: dict[str, Any]) -> None:
-        """Write what does not change; the settings last, so that a folder that has them has it all."""
+        """Write the files that do not change. The settings come last: a folder that has them is complete."""
         content = {"format": "liftedstruct run", "version": VERSION, **record}
         self._write(RECORD, (json.dumps(content, indent=1) + "\n").encode("ascii"))
         self._write(CONFIG, as_yaml(config).encode("utf-8"))
 
     def config(self) -> TrainConfig:
-        """The settings that the run was begun with."""
+        """Load the settings of the run."""
         if not self.has_run():
-            raise ValueError(f"{self.path} must be the folder of a run, it has no {CONFIG}. Start one with liftedstruct train.")
-        self.record()  # of a version that can be read
+            raise ValueError(f"{self.path} must be a run folder, but it has no {CONFIG}. Start a run with liftedstruct train.")
+        self.record()  # checks the version
         try:
             return load_config(self / CONFIG)
         except ValueError as error:
-            raise ValueError(f"{self / CONFIG}: {error} If a plugin adds it, pass --plugin FILE.") from error
+            raise ValueError(f"{self / CONFIG}: {error} If a plugin defines it, pass --plugin FILE.") from error
 
     def has_run(self) -> bool:
-        """Whether a run was started here."""
+        """Return whether the folder holds a run."""
         return (self / CONFIG).exists()
 
     def record(self) -> dict[str, Any]:
-        """What :meth:`begin` was given."""
+        """Load the record that `begin` wrote."""
         try:
             record: dict[str, Any] = json.loads((self / RECORD).read_text(encoding="ascii"))
         except (OSError, ValueError) as error:
-            raise ValueError(f"{self / RECORD} must be as train left it, got: {error}. Start another run.") from error
+            raise ValueError(f"{self / RECORD} must be a file written by train, got: {error}. Start a new run.") from error
         if record.get("version") != VERSION:
             raise ValueError(
-                f"{self.path} must be a run of format {VERSION}, it is of format {record.get('version')}, whose settings have "
+                f"{self.path} must be a run of format {VERSION}, got format {record.get('version')}, whose settings have "
                 "other names. Train again, or use the release that wrote it."
             )
         return record
 
     def save_state(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Replace the state, in one rename."""
+        """Replace the checkpoint atomically."""
         plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         self._write(STATE, save(plain, {"liftedstruct": json.dumps(state)}))
         self.saved_step = state["step"]
 
     def load_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The last state that was saved, or None."""
-        return self._read_state(lambda content: {name: content.get_tensor(name) for name in content.keys()})  # noqa: SIM118, it is no mapping
+        """Load the checkpoint, or return None if there is none."""
+        return self._read_state(lambda content: {name: content.get_tensor(name) for name in content.keys()})  # noqa: SIM118, not a mapping
 
     def progress(self) -> dict[str, Any] | None:
-        """What the last state knows beside its tensors, step and best score among it, or None."""
+        """Load the checkpoint without its tensors, such as step and best score, or return None if there is none."""
         state = self._read_state(lambda _: {})
         return state and state[1]
 
@@ -120,23 +120,23 @@ class RunFolder:
                 state: dict[str, Any] = json.loads(content.metadata()["liftedstruct"])
                 tensors = tensors_of(content)
         except (SafetensorError, OSError, TypeError, KeyError, ValueError, MemoryError) as error:
-            raise ValueError(f"{self / STATE} must be as train left it, got: {error}. Start another run.") from error
+            raise ValueError(f"{self / STATE} must be a file written by train, got: {error}. Start a new run.") from error
         self.saved_step = state["step"]
         return tensors, state
 
     def save_embedder(self, embedder: Embedder) -> None:
-        """Replace what was learned."""
+        """Replace the saved embedder."""
         with self._room():
             embedder.save(self / EMBEDDER)
 
     def log(self, line: dict[str, Any]) -> None:
-        """Add a line to the log; what is not a number is null."""
+        """Append a line to the log; numbers that are not finite become null."""
         plain = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in line.items()}
         with self._room(), (self / LOG).open("a", encoding="ascii") as stream:
             stream.write(json.dumps(plain) + "\n")
 
     def read_log(self) -> list[dict[str, Any]]:
-        """The lines of the log; one that a kill cut off is left out."""
+        """Read the lines of the log, skipping a line that was cut off when the process was killed."""
         lines = []
         if (self / LOG).exists():
             for text in (self / LOG).read_text(encoding="ascii").splitlines():
@@ -145,7 +145,7 @@ class RunFolder:
         return lines
 
     def cut_log(self, step: int) -> None:
-        """Leave out what is after the state: those steps come again."""
+        """Remove the lines after `step`, the step of the checkpoint; those steps run again."""
         kept = [line for line in self.read_log() if line["step"] <= step]
         self._write(LOG, "".join(json.dumps(line) + "\n" for line in kept).encode("ascii"))
 
@@ -155,11 +155,11 @@ class RunFolder:
 
     @contextlib.contextmanager
     def _room(self) -> Iterator[None]:
-        """Say a full disk in one line."""
+        """Turn the error of a full disk into a message of one line."""
         try:
             yield
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            kept = "nothing is kept yet" if self.saved_step is None else f"the state of step {self.saved_step} is kept"
-            raise OSError(f"the disk of {self.path} is full, {kept}. Make room and run the same command again.") from error
+            kept = "nothing is saved yet" if self.saved_step is None else f"the checkpoint of step {self.saved_step} is kept"
+            raise OSError(f"the disk of {self.path} is full, {kept}. Free space and run the same command again.") from error

@@ -1,4 +1,4 @@
-"""Runs: start one or resume one, after everything that can be wrong with it has been checked."""
+"""Start or resume a run, after checking its settings, data and folder."""
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,39 +17,42 @@ from liftedstruct.trunks import Trunk, make_trunk
 
 __all__ = ["Run", "check_run", "starting_trunk", "train"]
 
-MAY_CHANGE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every")  # may change without another embedding
-LEFT_TO_TRUNK = ("pool", "train_dim", "crop", "train_crop", "freeze", "pretrained_mix")  # None leaves them to the trunk
+MAY_CHANGE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every")  # do not affect the embedding
+LEFT_TO_TRUNK = ("pool", "train_dim", "crop", "train_crop", "freeze", "pretrained_mix")  # None means the default of the trunk
 TRAIN_DIM = 512
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run."""
+    """Finished run."""
 
     folder: Path
     config: TrainConfig
     steps: int
-    best_step: int  # after which step the embedder was saved
-    recall_at_1: float | None  # of the embedder on the validation classes, where there are any
+    best_step: int  # step of the saved embedder
+    recall_at_1: float | None  # of the embedder on the validation classes; None without validation
 
     def embedder(self) -> Embedder:
-        """What was learned."""
+        """Load the trained embedder."""
         return Embedder.load(self.folder)
 
     def log(self) -> list[dict[str, Any]]:
-        """The lines of the log."""
+        """Return the lines of the log."""
         return RunFolder(self.folder).read_log()
 
 
 def train(config: TrainConfig, *, progress: bool = True) -> Run:
-    """Train an embedding, or resume: whatever is in the folder of these settings, the finished run is returned.
+    """Train an embedder, or resume or return the run in `config.out`.
 
-    Ctrl-C and SIGTERM end it after the current step, with a state to resume from, and before the first step at once;
-    anything harder loses no more than the work since the last checkpoint. The test classes are never read.
+    Ctrl-C and SIGTERM stop the run after the current step and save a checkpoint to resume from; before the first step, they
+    stop it at once. If the process is killed, only the work since the last checkpoint is lost. The test classes are never read.
 
     Args:
-        config: all settings; those of a run that is there already must be the same.
-        progress: show how far it is, on the terminal or as lines of text.
+        config: all settings. If the run folder already holds a run, its settings must be the same.
+        progress: show progress, as a bar on a terminal or as lines of text.
+
+    Returns:
+        The finished run.
 
     """
     folder = RunFolder(config.out)
@@ -61,12 +64,12 @@ def train(config: TrainConfig, *, progress: bool = True) -> Run:
         free = {name: getattr(config, name) for name in MAY_CHANGE if getattr(config, name) is not None}
         return _train(replace(begun, **free), folder, progress)
     if progress:
-        say(f"{folder.path} has all its {begun.steps:,} steps, nothing to do")
+        say(f"{folder.path} has finished all {begun.steps:,} steps, nothing to do")
     return Run(folder.path, begun, state["step"], state["best_step"], state["best"] if state["best"] >= 0 else None)
 
 
 def check_run(config: TrainConfig) -> None:
-    """Raise if the folder of these settings holds a run of other ones, or of other data where that is there already."""
+    """Raise an error if the run folder holds a run with other settings, or on other data (if `config.data` exists)."""
     folder = RunFolder(config.out)
     if not folder.has_run():
         return
@@ -77,22 +80,22 @@ def check_run(config: TrainConfig) -> None:
             was, now = _absolute(was), _absolute(now)
         if now != was and not (now is None and name in LEFT_TO_TRUNK):
             raise ValueError(
-                f"{folder.path} must hold a run of these settings, its {name} is {was} and not {now}. "
-                "Choose another folder, or remove that one."
+                f"{folder.path} must hold a run with the same settings, but its {name} is {was}, got {now}. "
+                "Choose another folder, or delete this one."
             )
     if Path(config.data).exists():
         _check_same(folder.record(), PackedImages(config.data))
 
 
 def starting_trunk(config: TrainConfig) -> Trunk:
-    """The trunk that a run of these settings starts from."""
+    """Return the trunk that a run with these settings starts from."""
     seed_torch(config.seed, 0, WEIGHTS)
     drawn = config.weights == "random"
     return make_trunk(config.trunk.name, None if drawn else config.weights, not drawn, **config.trunk.options)
 
 
 def _train(config: TrainConfig, folder: RunFolder, progress: bool) -> Run:
-    """Check everything, then start or resume."""
+    """Check the run, then start or resume it."""
     packed, device = PackedImages(config.data), find_device(config.device)
     warn_of_emulation(device, config.precision)
     with prepared(device, config.threads or find_threads()), folder.locked():
@@ -105,11 +108,11 @@ def _train(config: TrainConfig, folder: RunFolder, progress: bool) -> Run:
             _check_same(record, packed)
             for key, now in _machine().items():
                 if progress and record[key] != now:
-                    say(f"warning: {key} was {record[key]} when the run began and is {now}; the last digits may differ")
+                    say(f"warning: {key} was {record[key]} when the run started and is now {now}; the last digits may differ")
         trunk = _make_trunk(config, state[1] if state else None)
         config = _resolved(config, packed, trunk, device)
         if progress and config.crop and config.crop < trunk.suggested["crop"] and packed.size == config.crop:
-            say(f"crops of {config.crop} px, the size of the prepared images; {trunk.suggested['crop']} px suit the trunk")
+            say(f"using crops of {config.crop} px, the prepared size; the default of the trunk is {trunk.suggested['crop']} px")
         embedder = Embedder(trunk, config.train_dim or config.dim, config.dropout, config.normalize, config.crop)
         training = Training(config, folder, packed, embedder.to(device), progress)
         training.check()
@@ -124,7 +127,7 @@ def _train(config: TrainConfig, folder: RunFolder, progress: bool) -> Run:
 
 
 def _make_trunk(config: TrainConfig, state: dict[str, Any] | None) -> Trunk:
-    """The trunk as it starts; of a run that resumes, only its shape, which needs no file of weights."""
+    """Return the initial trunk, or, if the run resumes, a trunk without weights, which needs no weights file."""
     if state is None:
         return starting_trunk(config)
     trunk = make_trunk(config.trunk.name, pretrained=False, **state["options"])
@@ -133,7 +136,7 @@ def _make_trunk(config: TrainConfig, state: dict[str, Any] | None) -> Trunk:
 
 
 def _resolved(config: TrainConfig, packed: PackedImages, trunk: Trunk, device: torch.device) -> TrainConfig:
-    """The settings with nothing left open; the trunk gets its pooling."""
+    """Return the settings with all defaults resolved, and set the pooling of the trunk."""
     suggested = trunk.suggested
     pool = config.pool or suggested["pool"]
     trunk.set_pool(pool)
@@ -143,7 +146,7 @@ def _resolved(config: TrainConfig, packed: PackedImages, trunk: Trunk, device: t
         if side > packed.size:
             raise ValueError(
                 f"{name} must be at most the size of the prepared images, {packed.size}, got {side}. "
-                f"Pass a smaller {name}, or prepare them larger, --size."
+                f"Pass a smaller {name}, or prepare the dataset with a larger size."
             )
     mix = config.pretrained_mix
     if mix is None:
@@ -166,27 +169,27 @@ def _resolved(config: TrainConfig, packed: PackedImages, trunk: Trunk, device: t
 
 
 def _check_same(record: dict[str, Any], packed: PackedImages) -> None:
-    """Raise if the data changed since the run began."""
+    """Raise an error if the data changed since the run started."""
     if record["checksum"] != packed.checksum:
         raise ValueError(
-            f"{packed.folder} must be as it was when the run began, its checksum was {record['checksum'][:12]} and is "
-            f"{packed.checksum[:12]}. Bring it back, or start another run."
+            f"{packed.folder} must be unchanged since the run started, but its checksum was {record['checksum'][:12]} and is "
+            f"{packed.checksum[:12]} now. Restore it, or start a new run."
         )
 
 
 def _check_counts(record: dict[str, Any], training: Training) -> None:
-    """Raise if there are other images than when the run began: a checksum does not see one that could not be read then."""
+    """Raise an error if the number of images changed: the checksum does not cover images that could not be read."""
     now = len(training.train_rows), len(training.validation_rows)
     before = record["images"], record["validation_images"]
     if now != before:
         raise ValueError(
-            f"{training.packed.folder} must be as it was when the run began, with {before[0]} training and {before[1]} "
-            f"validation images; it has {now[0]} and {now[1]}. Bring it back, or start another run."
+            f"{training.packed.folder} must be unchanged since the run started, with {before[0]} training and {before[1]} "
+            f"validation images, got {now[0]} and {now[1]}. Restore it, or start a new run."
         )
 
 
 def _record(training: Training) -> dict[str, Any]:
-    """What the run depends on beside its settings."""
+    """Return what the run depends on in addition to its settings."""
     return {
         "checksum": training.packed.checksum,
         "images": len(training.train_rows),
@@ -197,10 +200,10 @@ def _record(training: Training) -> dict[str, Any]:
 
 
 def _machine() -> dict[str, str]:
-    """What the last digits depend on, beside the number of threads."""
+    """Return what the last digits depend on, in addition to the number of threads."""
     return {"torch": torch.__version__, "processor": torch.backends.cpu.get_cpu_capability()}
 
 
 def _absolute(weights: str | None) -> str | None:
-    """Weights by their whole path, if they are a file."""
+    """Return the absolute path of a weights file; other values are unchanged."""
     return weights if weights in (None, "random") else str(Path(weights).absolute())
