@@ -1,4 +1,4 @@
-"""A loss, a sampler and a trunk from outside of the package: one file, and one line for each registry."""
+"""Tests of plugins: a file that registers losses, a sampler and a trunk, with one line each."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -27,7 +27,7 @@ PLUGIN = dedent('''
 
 
     class PullLoss(nn.Module):
-        """The mean squared distance of images of one class.
+        """Mean power of the distances between images of the same class.
 
         Args:
             power: exponent of the distances.
@@ -44,7 +44,7 @@ PLUGIN = dedent('''
 
 
     class ProxyLoss(nn.Module):
-        """A proxy of each class, with parameters of its own."""
+        """Proxy loss with one trainable proxy per class."""
 
         def __init__(self, classes: int = 64, d=4) -> None:
             super().__init__()
@@ -55,10 +55,10 @@ PLUGIN = dedent('''
 
 
     class RandomSampler(Sampler):
-        """Images at random.
+        """Sampler that draws images at random.
 
         Args:
-            first: number of the first image that is drawn.
+            first: number of the first image to draw from.
 
         """
 
@@ -73,7 +73,7 @@ PLUGIN = dedent('''
 
 
     def patches(weights=None, pretrained=True, *, width: int = 12):
-        """Non-overlapping patches of 8 x 8.
+        """Non-overlapping patches of 8 x 8 pixels.
 
         Args:
             width: number of features.
@@ -92,7 +92,7 @@ PLUGIN = dedent('''
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Any:
-    """The file; what it registers is taken out again."""
+    """Write the plugin file; remove its registered entries afterwards."""
     (tmp_path / "toys.py").write_text(PLUGIN)
     yield tmp_path / "toys.py"
     for registry, name in ((LOSSES, "pull"), (LOSSES, "proxy"), (SAMPLERS, "random"), (TRUNKS, "patches")):
@@ -115,7 +115,7 @@ def test_from_python(plugin: Path, tmp_path: Path) -> None:
     losses = [line["loss"] for line in run.log() if "loss" in line]
     assert len(losses) == 4
     assert run.embedder().trunk.num_features == 7
-    assert train(config, progress=False) == run  # found again by settings that are not ours
+    assert train(config, progress=False) == run  # the plugin settings match those of the saved run
     for wrong in ({"power": "high"}, {"powr": 1.0}):
         with pytest.raises(ValueError, match=r"powe?r"):
             load_config(data="d", out="o", loss={"name": "pull", **wrong})
@@ -155,7 +155,7 @@ def test_parameters_of_a_loss_are_trained_and_resumed(plugin: Path, tmp_path: Pa
     assert same == learned
 
 
-def test_a_plugin_that_cannot_be_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plugin_with_an_import_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "types.py").write_text("import a_package_that_is_not_there")
     assert main(["--plugin", str(tmp_path / "types.py"), "list", "losses"]) == 2
     assert "a_package_that_is_not_there" in capsys.readouterr().err
@@ -165,14 +165,14 @@ def test_from_the_command_line(plugin: Path, tmp_path: Path, capsys: pytest.Capt
     packed = products(tmp_path / "products", validation=0)
     command = ["train", str(packed.folder), "--out", str(tmp_path / "run"), "--dim", "4", "--steps", "2", "--batch-size", "8"]
     toys = ["--loss", "pull", "--loss.power", "1.5", "--sampler", "random", "--trunk", "patches", "--trunk.width", "9"]
-    assert main([*command, "--loss", "pull"]) == 1  # it is not known yet
+    assert main([*command, "--loss", "pull"]) == 1  # not registered yet
     assert "loss must be one of" in capsys.readouterr().err
     assert main(["--plugin", str(plugin), *command, *toys]) == 0
     config = load_config(tmp_path / "run" / "config.yaml")
     assert config.loss.plain() == {"name": "pull", "power": 1.5}
     assert config.sampler.plain() == {"name": "random", "first": 0}
     assert Embedder.load(tmp_path / "run").trunk.num_features == 9
-    assert main([*command, *toys, "--plugin", str(plugin)]) == 0  # anywhere
+    assert main([*command, *toys, "--plugin", str(plugin)]) == 0  # the flag works anywhere
     capsys.readouterr()
     assert main(["--plugin", str(plugin), "list", "losses"]) == 0
     assert "    power = 2.0: exponent of the distances." in capsys.readouterr().out.splitlines()

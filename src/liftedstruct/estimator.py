@@ -1,4 +1,4 @@
-"""A scikit-learn compatible estimator: ``fit``, ``transform``, pipelines and grid searches, on feature vectors or images."""
+"""scikit-learn compatible estimator for feature vectors or images, for use in pipelines and grid searches."""
 
 import tempfile
 from collections.abc import Mapping
@@ -25,50 +25,52 @@ __all__ = ["LiftedEmbedding"]
 base = require("sklearn.base", "sklearn")
 validation = require("sklearn.utils.validation", "sklearn")
 
-# Defaults on feature vectors; TrainConfig has those for images.
+# Defaults for feature vectors; for images, those of TrainConfig apply.
 ON_VECTORS: dict[str, Any] = {
     "steps": 300,
     "batch_size": 128,
     "loss": {"name": "lifted_struct", "margin": 1.0, "temperature": 1.0},
     "sampler": {"name": "balanced", "samples_per_class": 2},
 }
-# Settings that a linear layer on feature vectors can have.
+# Settings that apply to feature vectors.
 OF_VECTORS = {"head", "loss", "sampler", "optimizer", "schedule", "warmup", "clip_norm"}
-OWN = {"data": "folder", "out": "folder", "seed": "random_state"}  # settings that are a parameter of another name here
+OWN = {"data": "folder", "out": "folder", "seed": "random_state"}  # parameters with another name here
 
 
 class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, base.BaseEstimator):  # type: ignore[misc, name-defined]
-    """An embedding in which images of one class are near and others are far, learned from feature vectors or from images.
+    """Embedding that places images of the same class close together and other classes far apart.
 
-    Of **feature vectors**, (n, d), of any network or other origin, it is a linear layer, trained in seconds. Of **images**,
-    (n, h, w, 3) bytes, it is a whole network, trained by :func:`liftedstruct.train`. It is made for classes that are not in
-    the training data: look at its worth on such classes (:func:`liftedstruct.recall_at_k`).
+    On **feature vectors**, (n, d), it is a linear layer, trained in seconds. On **images**, (n, h, w, 3) bytes, it is a whole
+    network, trained by `liftedstruct.train`. It is designed for classes that are not in the training data; evaluate it on such
+    classes (`liftedstruct.recall_at_k`).
 
     Args:
-        dim: dimensions of the embedding; of vectors no more than they have themselves, nor than n - 1.
-        loss: a name in ``liftedstruct.losses.LOSSES``, or a mapping of a name and options, ``{"name": ..., "margin": 0.5}``.
-        batch_size: images per batch, at most; 128 vectors or 64 images if not given. With few classes more images of each meet.
-        steps: training steps; 300 on vectors if not given, on images those of the recipe or the preset.
-        lr: learning rate. If not given, of vectors one of four, by a fifth of the classes, which are held out for that and then
-            trained on like the others (with fewer than ten classes the lowest); of images that of the recipe or the preset.
-        trunk: of images, the network below the head (see "liftedstruct list trunks"). If ``settings`` have no ``crop``, crops
-            are as large as suits the trunk, or less: small images are not enlarged.
-        preset: of images, differences from the default recipe, a name in ``liftedstruct.training.PRESETS``.
-        settings: any others of :class:`liftedstruct.TrainConfig`, such as ``{"sampler": "hard_negatives"}``. On vectors the
-            scale of the head multiplies a scale that suits the loss.
-        folder: of images, where to keep the prepared images and the run; by default nothing is kept.
-        random_state: seed of every random choice.
+        dim: embedding dimension. On vectors it is at most d and at most n - 1.
+        loss: name in `liftedstruct.losses.LOSSES`, or a mapping of a name and options, `{"name": ..., "margin": 0.5}`.
+        batch_size: maximum number of images per batch. Default: 128 on vectors, 64 on images or the value of the preset. With
+            few classes, a batch has more images per class.
+        steps: number of training steps. Default: 300 on vectors; on images, the value of the recipe or the preset.
+        lr: learning rate. Default on vectors: one of four values, selected on a held-out fifth of the classes, which are then
+            trained on like the others (with fewer than ten classes, the lowest). Default on images: the value of the recipe or
+            the preset.
+        trunk: network that computes the features (images only; see "liftedstruct list trunks"). If `settings` has no `crop`,
+            the crop size is that of the preset or the trunk, or smaller: small images are not enlarged.
+        preset: changes to the default recipe (images only), a name in `liftedstruct.training.PRESETS`.
+        settings: other settings of `liftedstruct.TrainConfig`, such as `{"sampler": "hard_negatives"}`. On vectors, the scale
+            of the head multiplies a scale that depends on the loss.
+        folder: folder for the prepared images and the run (images only). Default: a temporary folder, deleted afterwards.
+        random_state: random seed.
         verbose: show progress.
 
     Attributes:
-        classes_: the labels that it was trained on, sorted.
-        loss_curve_: the loss of each step.
-        lr_: the learning rate.
-        mean_, components_: of vectors, (d,) and (dim, d): an embedding is ``components_ @ (x - mean_)``.
-        embedder_: of images, the network, an :class:`liftedstruct.Embedder`.
-        n_features_in_, feature_names_in_: of vectors, as everywhere in scikit-learn.
+        classes_: sorted labels of the training data.
+        loss_curve_: loss of each step (on images, of each logged step).
+        lr_: learning rate.
+        mean_, components_: (d,) and (dim, d); an embedding is `components_ @ (x - mean_)` (vectors only).
+        embedder_: trained network, a `liftedstruct.Embedder` (images only).
+        n_features_in_, feature_names_in_: as in other scikit-learn estimators (vectors only).
 
-    Example: three of thirty numbers tell classes apart, the others are noise, and much larger.
+    In this example, three of thirty features separate the classes; the others are noise of a much larger scale.
 
     >>> import numpy as np
     >>> import liftedstruct as ls
@@ -78,9 +80,9 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
     >>> X[:, :3] = rng.uniform(0, 6, (40, 3))[y] + rng.normal(0, 0.3, (800, 3))
     >>> seen = y < 20
     >>> embedding = ls.LiftedEmbedding(dim=8, lr=0.064).fit(X[seen], y[seen])
-    >>> ls.precision_at_1(X[~seen], y[~seen]) < 0.1  # of classes that it has never seen
+    >>> ls.precision_at_1(X[~seen], y[~seen]) < 0.1  # on classes that were not in the training data
     True
-    >>> ls.precision_at_1(embedding.transform(X[~seen]), y[~seen]) > 0.8  # the three numbers alone: 0.885
+    >>> ls.precision_at_1(embedding.transform(X[~seen]), y[~seen]) > 0.8  # the three features alone: 0.885
     True
     """
 
@@ -112,11 +114,11 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         self.verbose = verbose
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
-        """Learn from vectors (n, d) or images (n, h, w, 3) and their labels (n,), integers, strings or booleans.
+        """Fit to vectors (n, d) or images (n, h, w, 3) with labels (n,): integers, strings or booleans.
 
-        Two classes or more must have two images or more; a class of one image can only be a negative.
+        At least two classes must have at least two images; a class of one image only provides negatives.
         """
-        for name in [name for name in vars(self) if name.endswith("_")]:  # of an earlier fit, perhaps of the other kind
+        for name in [name for name in vars(self) if name.endswith("_")]:  # of an earlier fit, perhaps on other inputs
             delattr(self, name)
         if isinstance(X, list | tuple):
             X = np.asarray(X)
@@ -132,7 +134,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         return self
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
-        """The embeddings, (n, dim), of vectors or of images, as in training."""
+        """Return the embeddings (n, dim) of vectors or images, of the same kind as in `fit`."""
         validation.check_is_fitted(self)
         if hasattr(self, "embedder_"):
             images = _as_images(X)
@@ -157,25 +159,25 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         return int(self.embedder_.width) if hasattr(self, "embedder_") else len(self.components_)
 
     def _classes(self, labels: NDArray[np.generic]) -> Indices:
-        """Class numbers of the labels, which become ``classes_``."""
+        """Set `classes_` and return the class number of each label."""
         if labels.dtype.kind == "f" and ((np.trunc(labels) == labels) & (np.abs(labels) < 2**53)).all():
-            labels = labels.astype(np.int64)  # whole numbers, as much of scikit-learn's data has them
+            labels = labels.astype(np.int64)  # integers stored as floats, as in many scikit-learn datasets
         numbers, self.classes_ = as_classes(labels)
         several, all_of = count_pairable(numbers), len(self.classes_)
         if several < 2:
             raise ValueError(
-                f"y must have two classes or more with at least two images each, got {several} of "
-                f"{'one class' if all_of == 1 else f'{all_of} classes'}. Label images of one thing alike."
+                f"y must have at least two classes with at least two images each, got {several} of "
+                f"{'one class' if all_of == 1 else f'{all_of} classes'}. Give images of the same class the same label."
             )
         return numbers
 
     def _config(self, defaults: Mapping[str, Any], **places: str) -> TrainConfig:
-        """All settings, checked: what is given here, over the settings, over the preset."""
+        """Return the checked settings: parameters override `settings`, which override the defaults and the preset."""
         settings = dict(self.settings or {})
         for name in settings:
             if name in OWN or name in self.get_params(deep=False):
                 raise ValueError(
-                    f"settings must leave out {name!r}, it is a parameter of its own. Pass {OWN.get(name, name)}=."
+                    f"settings must not contain {name!r}, which is a parameter of the estimator. Pass {OWN.get(name, name)}=."
                 )
         if self.batch_size is not None:
             check_count("batch_size", self.batch_size, 4)
@@ -189,7 +191,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         only = {name for name in ("trunk", "preset", "folder") if getattr(self, name) is not None}
         only |= {name for name in self.settings or {} if name not in (*OF_VECTORS, *OWN, *self.get_params(deep=False))}
         if only:
-            raise ValueError(f"{min(only)} must be for images, (n, h, w, 3), got feature vectors {X.shape}. Leave it out.")
+            raise ValueError(f"{min(only)} is only for images, (n, h, w, 3), got feature vectors {X.shape}. Omit it.")
         check_count("dim", self.dim)
         config = self._config(ON_VECTORS, data="vectors", out="memory")
         if self.lr is None:
@@ -201,7 +203,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
 
     def _fit_images(self, X: NDArray[np.uint8], labels: Indices) -> None:
         names = tuple(str(label) for label in self.classes_)
-        with torch.random.fork_rng(devices=[]), ExitStack() as stack:  # a network is made with random weights first
+        with torch.random.fork_rng(devices=[]), ExitStack() as stack:  # new networks draw random weights
             folder = self.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="liftedstruct-"))
             data, out = Path(folder) / "prepared", Path(folder) / "run"
             config = self._config({"log_every": 1}, data=str(data), out=str(out))
@@ -217,12 +219,12 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
 def _as_images(X: ArrayLike) -> NDArray[np.uint8]:
     images = np.asarray(X)
     if images.ndim != 4 or images.shape[3] != 3 or images.dtype != np.uint8 or not images.size:
-        raise ValueError(f"images must be uint8 of shape (n, h, w, 3), got {images.dtype} of {images.shape}. Pass such bytes.")
+        raise ValueError(f"images must be uint8 of shape (n, h, w, 3), got {images.dtype} of {images.shape}. Convert them.")
     return images
 
 
 def _crop_for(config: TrainConfig, X: NDArray[np.uint8]) -> int:
-    """The side that the preset has or the trunk was trained with, or less: small images are not enlarged."""
+    """Return the crop size of the preset or the trunk, reduced if needed so that small images are not enlarged."""
     side: int = max(X.shape[1:3])
     suggested = make_trunk(config.trunk.name, pretrained=False, **config.trunk.options).suggested["crop"]
     return min(config.crop or suggested, round(side / SIZE_PER_CROP))
@@ -231,7 +233,7 @@ def _crop_for(config: TrainConfig, X: NDArray[np.uint8]) -> int:
 def _pack(
     X: NDArray[np.uint8], labels: Indices, class_names: tuple[str, ...], folder: str | Path, crop: int, progress: bool
 ) -> PackedImages:
-    """The images in a folder, as large as the crops need; no class is for the test."""
+    """Prepare the images in a folder, at the size that the crops need, without test classes."""
     none, paths = np.empty(0, np.int64), tuple(str(i) for i in range(len(X)))
     image_set = ImageSet("arrays", Path("memory"), ArraySource(X), paths, labels, class_names, test_classes=none)
     return prepare(image_set, folder, size=round(crop * SIZE_PER_CROP), bad_images="stop", progress=progress)
