@@ -253,7 +253,9 @@ def test_scores_on_the_test_classes_are_those_of_the_recipe(name: str) -> None:
 def test_tables_by_hand_have_the_numbers_of_the_benchmarks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = load_tables(monkeypatch)
     results = tables.read_all()
-    by_hand = tables.PLACE.sub(lambda found: "" if tables.one_table(found[2], results) else found[0], PAGES[name])
+    by_hand = tables.PLACE.sub(
+        lambda found: "" if tables.resolve(found[2].strip(), results, tables.RESULTS) else found[0], PAGES[name]
+    )
     file, numbers = "", 0
     for line in by_hand.splitlines():
         if found := re.search(r"`benchmarks/results/(\w+)\.txt`", line):
@@ -269,10 +271,10 @@ def test_tables_by_hand_have_the_numbers_of_the_benchmarks(name: str, monkeypatc
     assert numbers >= 6 or by_hand != PAGES[name]
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_tables_are_made_of_the_results(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = load_tables(monkeypatch)
-    assert tables.filled(PAGES[name], tables.read_all()) == PAGES[name], "Run: python docs/tables.py"
+    assert tables.fill(DOCUMENTS[name]) == DOCUMENTS[name], "Run: python docs/tables.py"
 
 
 def test_the_page_on_the_report_has_every_figure() -> None:
