@@ -1,4 +1,4 @@
-"""What holds for the package as a whole: its surface, the direction of its imports, and what an import costs."""
+"""The package as a whole: its public names, the direction of its imports, and the cost of an import."""
 
 import ast
 import importlib
@@ -12,7 +12,7 @@ import liftedstruct
 
 SOURCE = Path(liftedstruct.__file__).parent
 
-# A stage imports only from stages above it.
+# A stage imports only from itself and the stages above it.
 STAGES = [
     "runtime",
     "data",
@@ -77,7 +77,7 @@ def modules() -> list[Path]:
 
 
 def imports(path: Path) -> set[str]:
-    """The package's modules that a file imports, wherever in the file."""
+    """Return the modules of the package that a file imports, anywhere in the file."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -92,12 +92,12 @@ def imports(path: Path) -> set[str]:
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_point_one_way(path: Path) -> None:
     own = path.relative_to(SOURCE).with_suffix("").parts[0]
-    assert own in STAGES, f"{own} has no place in the order of stages"
+    assert own in STAGES, f"{own} is missing in the order of stages"
     for name in imports(path) - {"__version__"}:
         stage = name.split(".")[0]
         assert STAGES.index(stage) <= STAGES.index(own), f"{own} imports {stage}, which comes after it"
         if own == "losses" and stage == "losses" and path.name != "__init__.py":
-            assert name == "losses.closed_form", "one loss does not import another"
+            assert name == "losses.closed_form", "a loss must not import another loss"
 
 
 def test_public_surface() -> None:
@@ -119,7 +119,9 @@ def test_all_is_sorted_and_exists(path: Path) -> None:
     module = importlib.import_module(name)
     names = getattr(module, "__all__", None)
     if names is None:
-        assert not [node for node in ast.parse(path.read_text()).body if not isinstance(node, ast.Expr)], "it needs an __all__"
+        assert not [node for node in ast.parse(path.read_text()).body if not isinstance(node, ast.Expr)], (
+            "the module needs an __all__"
+        )
         return
     assert sorted(names) == sorted(set(names))
     assert all(hasattr(module, public) for public in names)
@@ -139,7 +141,7 @@ new = {name.split(".")[0] for name in set(sys.modules) - before}
 print(seconds, *sorted(new - set(sys.stdlib_module_names)))
 """
     times = []
-    for _ in range(3):  # the machine may be busy: the best of three
+    for _ in range(3):  # best of three: the machine may be busy
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         seconds, *loaded = done.stdout.split()
         assert set(loaded) <= {"liftedstruct", "numpy", "torch"}

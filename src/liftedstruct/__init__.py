@@ -1,4 +1,4 @@
-"""Deep metric learning by lifted structured feature embedding: data, samplers, losses, training and exact evaluation."""
+"""Deep metric learning via lifted structured feature embedding: data, samplers, losses, training and exact evaluation."""
 
 from typing import TYPE_CHECKING
 
@@ -78,7 +78,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Imported when they are first used: a loss in somebody's loop needs torch and numpy, and no image library.
+# Imported on first use: a loss in your own training loop needs only torch and numpy, and no image library.
 __getattr__ = lazy_names(
     __name__,
     {

@@ -1,11 +1,11 @@
-r"""Euclidean distances within a batch, :math:`D_{ij} = \lVert x_i - x_j \rVert_2`, and who is whose positive or negative.
+r"""Euclidean distances within a batch, $D_{ij} = \lVert x_i - x_j \rVert_2$, and masks of positive and negative pairs.
 
-The squared distances come from one matrix product, as in the paper:
-:math:`D^2 = \tilde x 1^\top + 1 \tilde x^\top - 2 X X^\top`, with two safeguards. The batch mean is subtracted first, which
-changes no distance and keeps the digits of embeddings that sit far from the origin. And where a pair is so close that the
-product has lost its digits (:data:`CLOSE`), the distance is taken from the difference of the two vectors, so that equal
-vectors are at distance zero exactly, on every machine. In a batch of tight clusters far apart most pairs of a cluster are that
-close; there a second product, around a center in each cluster, has the digits, and costs much less than all the differences.
+The squared distances come from one matrix product, as in the paper: $D^2 = \tilde x 1^\top + 1 \tilde x^\top - 2 X X^\top$,
+with two safeguards. First, the batch mean is subtracted, which changes no distance and preserves precision for embeddings far
+from the origin. Second, if a pair is so close that cancellation makes the product inaccurate (`CLOSE`), its distance is
+computed from the difference of the two vectors. Equal vectors therefore have distance exactly zero on every machine. In a batch
+of tight, well-separated clusters, most pairs within a cluster are that close. A second product, centered within each cluster,
+is accurate for them and much cheaper than computing all the differences.
 """
 
 import math
@@ -29,34 +29,34 @@ __all__ = [
     "workspace",
 ]
 
-# Below D² = CLOSE · (‖x_i‖² + ‖x_j‖²) cancellation has taken more than three of the digits of D².
+# Below D² = CLOSE · (‖x_i‖² + ‖x_j‖²), cancellation costs more than three digits of D².
 CLOSE = 1e-3
-MANY = 0.02  # share of close pairs above which a block of rows is centered again, in each of its clusters
-LEVELS = 3  # of clusters within clusters; pairs that are still close are computed by differences
+MANY = 0.02  # fraction of close pairs above which a block of rows is centered again within each of its clusters
+LEVELS = 3  # levels of nested clusters; pairs that are still close are computed from differences
 
-# Rows handled at a time. On a CPU a block of rows stays in the cache for all the passes over it (256 was fastest of 64..1024
-# for m = 1,024..4,096); an accelerator wants few, large kernels.
+# Rows per block. On a CPU, a block stays in the cache for all passes over it (256 was the fastest of 64..1024 for
+# m = 1,024..4,096). Accelerators are faster with few, large kernels.
 BLOCK_ROWS = {"cpu": 256}
 BLOCK_ROWS_ELSEWHERE = 4096
 
 
 def unit_scale(largest: float) -> float:
-    """The power of two that scales a number to between 1/2 and 1, so that squares fit float32; no digit is lost."""
+    """Return the power of two that scales a number to between 1/2 and 1, so that squares fit float32. The scaling is exact."""
     return 2.0 ** min(max(-math.frexp(largest)[1], -500), 500)
 
 
 def positive_mask(labels: Tensor) -> Tensor:
-    """(m, m), true where i and j are different images of one class."""
+    """Return an (m, m) mask that is true where i and j are different images of one class."""
     return (labels[:, None] == labels[None, :]).fill_diagonal_(False)
 
 
 def negative_mask(labels: Tensor) -> Tensor:
-    """(m, m), true where i and j are of different classes."""
+    """Return an (m, m) mask that is true where i and j belong to different classes."""
     return labels[:, None] != labels[None, :]
 
 
 def pairwise_distances(embeddings: Tensor) -> Tensor:
-    """All distances of a batch, (m, m), differentiable any number of times; the gradient is zero where D = 0."""
+    """Compute all distances of a batch, (m, m), differentiable to any order; the gradient is zero where D = 0."""
     with full_precision(embeddings.device):
         X = embeddings - embeddings.detach().mean(dim=0)  #                                           (m, d)
         sq = X.square().sum(dim=1)  # ‖x_i‖²                                                          (m,)
@@ -71,33 +71,33 @@ def pairwise_distances(embeddings: Tensor) -> Tensor:
 
 
 class ClosePairs(NamedTuple):
-    """The close pairs of a block of rows: those that keep their digits around a nearer center, and the others."""
+    """Close pairs of a block of rows: those that are accurate around a nearer center, and the others."""
 
-    centered: list[tuple[Tensor, Tensor]]  # which pairs, (b, m), and x_j less the center of column j, (m, d)
-    alone: Tensor  # which pairs must be taken by differences                                         (b, m)
+    centered: list[tuple[Tensor, Tensor]]  # mask of the pairs, (b, m), and x_j minus the center of column j, (m, d)
+    alone: Tensor  # mask of the pairs that must be computed from differences                         (b, m)
 
 
 @dataclass(frozen=True)
 class SortedBatch:
-    """A batch centered and sorted by class, so that row i's class is the size[i] rows that end with last[i].
+    """Batch centered and sorted by class: the class of row i is the size[i] rows that end at last[i].
 
-    That is why the fast losses are fast: they never make an m x m mask, they only touch the few positives of each row.
+    This makes the fast losses fast: they never build an m x m mask and only touch the few positives of each row.
     """
 
-    order: Tensor  # row s of this batch is row order[s] of the caller's                              (m,)
-    raw: Tensor  # the caller's embeddings: the differences of close pairs are taken here, unrounded  (m, d)
-    X: Tensor  # raw[order] less the batch mean                                                       (m, d)
+    order: Tensor  # row s of this batch is row order[s] of the caller's batch                        (m,)
+    raw: Tensor  # the caller's embeddings, unrounded, for the differences of close pairs             (m, d)
+    X: Tensor  # raw[order] minus the batch mean                                                      (m, d)
     sq: Tensor  # ‖x_i‖²                                                                              (m,)
     sq_max: float
-    last: Tensor  # the last row of row i's class ...                                                 (m,)
-    size: Tensor  # ... and how many it has                                                           (m,)
-    largest: int  # the size of the largest class
+    last: Tensor  # last row of row i's class ...                                                     (m,)
+    size: Tensor  # ... and the size of that class                                                    (m,)
+    largest: int  # size of the largest class
     n_classes: int
-    n_pairs: int  # |P|: every i < j of one class
+    n_pairs: int  # |P|: number of pairs i < j of one class
 
     @staticmethod
     def of(embeddings: Tensor, labels: Tensor) -> "SortedBatch":
-        """Sort, center, and check that every number is finite."""
+        """Sort by class, center, and check that all values are finite."""
         labels, order = labels.sort(stable=True)
         X = embeddings.index_select(0, order)
         X -= X.mean(dim=0)
@@ -120,17 +120,18 @@ class SortedBatch:
         )
 
     def blocks(self, max_bytes: int) -> list[slice]:
-        """Blocks of rows, a few of which fit the budget."""
+        """Split the rows into blocks so small that a few of them fit `max_bytes`."""
         m = len(self.raw)
         most = BLOCK_ROWS.get(self.raw.device.type, BLOCK_ROWS_ELSEWHERE)
         b = max(1, min(most, m, max_bytes // (8 * m * self.raw.element_size())))
         return [slice(a, min(a + b, m)) for a in range(0, m, b)]
 
     def distance_blocks(self, max_bytes: int) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor, bool]]:
-        """Rows and their distances, block by block, the positives apart.
+        """Yield the distances block by block, with the positives separate.
 
-        Yields the rows, D with all but the negatives infinite (b, m), :meth:`positives` and their D (b, size), and whether
-        close pairs were among them. D is overwritten by the next block.
+        Each item is (rows, D, cols, real, D_pos, close): D is infinite except at the negatives, (b, m); `positives` returns
+        cols and real; D_pos are the distances at cols, (b, size); close says whether there are close pairs. The next block
+        overwrites D.
         """
         blocks = self.blocks(max_bytes)
         space = self.X.new_empty(blocks[0].stop, len(self.X))
@@ -142,15 +143,15 @@ class SortedBatch:
             yield rows, D.scatter_(1, cols, torch.inf), cols, real, D_pos, close
 
     def products(self, rows: slice, out: Tensor) -> Tensor:
-        """‖x_j‖² - 2 x_i·x_j of these rows, the one matrix product.                              (b, m)"""
+        """Compute ‖x_j‖² - 2 x_i·x_j for these rows, the one matrix product.                     (b, m)"""
         return torch.addmm(self.sq, self.X[rows], self.X.T, alpha=-2, out=out)
 
     def distances(self, D: Tensor, rows: slice) -> bool:
-        """Turn the products of these rows into distances, in place; whether close pairs were among them.
+        """Turn the products of these rows into distances, in place, and return whether there are close pairs.
 
-        The diagonal is infinite: no image is its own neighbour.
+        The diagonal is infinite: an image is not its own neighbor.
         """
-        D += self.sq[rows, None]  # D² so far                                                         (b, m)
+        D += self.sq[rows, None]  # D², inaccurate for close pairs                                    (b, m)
         D.diagonal(rows.start).fill_(torch.inf)
         close = not D.amin().item() >= 2 * CLOSE * self.sq_max
         if close:
@@ -166,13 +167,13 @@ class SortedBatch:
         return close
 
     def close(self, D: Tensor, rows: slice) -> ClosePairs:
-        """The close pairs among these distances, for :meth:`by_differences`."""
+        """Find the close pairs among these distances, for `by_differences`."""
         return self._nearer_centers(D.square(), rows, recompute=False)
 
     def by_differences(self, M: Tensor, rows: slice, close: ClosePairs, dX: Tensor) -> None:
-        """Add M_ij (x_j - x_i) of close pairs to the gradient from the differences, and take them out of M.
+        """Add M_ij (x_j - x_i) of the close pairs, computed from differences, to the gradient, and set them to 0 in M.
 
-        M·X less its row sums times X would lose them: 1 / D is in M, and what is left of X after the subtraction is noise.
+        M·X minus the row sums of M times X is inaccurate for them: M contains 1 / D, and the subtraction leaves only noise.
         """
         for shared, E in close.centered:
             W = torch.where(shared, M, 0)
@@ -187,16 +188,16 @@ class SortedBatch:
             dX.index_add_(0, s, difference.mul_(weights[part, None]))
 
     def _nearer_centers(self, D2: Tensor, rows: slice, *, recompute: bool) -> ClosePairs:
-        """Center each column on the first row of the block that it is close to, again while many pairs are close.
+        """Center each column on the first row of the block that it is close to, and repeat while many pairs are close.
 
-        Clusters that are far apart get a center each. With ``recompute``, D² of the pairs that share a center is computed
-        again around it, in place.
+        Clusters that are far apart get one center each. With `recompute`, D² of the pairs that share a center is recomputed
+        around it, in place.
         """
         close = _close(D2, self.sq[rows], self.sq)
         centered: list[tuple[Tensor, Tensor]] = []
         while len(centered) < LEVELS and close.count_nonzero() > MANY * close.numel():
             close.diagonal(rows.start).fill_(True)
-            near, center = close.byte().max(dim=0)  # the first row of the block, if there is one     (m,)
+            near, center = close.byte().max(dim=0)  # first close row of the block, if any            (m,)
             close.diagonal(rows.start).fill_(False)
             E = self.raw.index_select(0, self.order)
             E -= E.index_select(0, rows.start + center)  # x_j - c_j                                  (m, d)
@@ -215,9 +216,9 @@ class SortedBatch:
         return [slice(at, at + step) for at in range(0, len(pairs), step)]
 
     def positives(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """The columns of these rows' classes, largest first, and which of them are positives of the row.     2 x (b, size)
+        """Return the columns of each row's class, in descending order, and a mask of the positives.          2 x (b, size)
 
-        Classes differ in size: a short row repeats its first column. The row itself is in it too. Neither is a positive.
+        Rows of smaller classes repeat the first column of their class. Each row also contains itself. Neither is a positive.
         """
         last, size = self.last[rows, None], self.size[rows, None]
         t = torch.arange(int(size.max()), device=last.device)
@@ -232,7 +233,7 @@ class SortedBatch:
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """No autocast, no TF32, no bfloat16 passes: cancellation in D² would turn their rounding into wrong distances."""
+    """Disable autocast, TF32 and bfloat16 passes: cancellation in D² would turn their rounding into wrong distances."""
     products = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
     before = [each.fp32_precision for each in products]
     if not torch.is_autocast_enabled(device.type) and all(precision in ("none", "ieee") for precision in before):
@@ -249,20 +250,20 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
 
 def workspace(like: Tensor, *shapes: tuple[int, int]) -> list[Tensor]:
-    """Uninitialized matrices that share one allocation.
+    """Create uninitialized matrices that share one allocation.
 
-    glibc gives several large allocations back to the kernel after each call, and the page faults of the next call took up to
-    a fifth of its time; one allocation it keeps.
+    glibc returns several large allocations to the kernel after each call, and the page faults of the next call took up to a
+    fifth of its time. It keeps a single allocation.
     """
     sizes = [rows * cols for rows, cols in shapes]
     return [part.view(shape) for part, shape in zip(like.new_empty(sum(sizes)).split(sizes), shapes, strict=True)]
 
 
 def _close(D2: Tensor, sq_rows: Tensor, sq_cols: Tensor) -> Tensor:
-    """Where the matrix product has too few digits of D² left; every D² < 0 is among these."""
+    """Return a mask of the pairs for which the matrix product is too inaccurate; it includes every D² < 0."""
     return D2.detach() < CLOSE * (sq_rows[:, None] + sq_cols[None, :]).detach()
 
 
 def _by_differences(X: Tensor, Y: Tensor) -> Tensor:
-    """All distances without the matrix product: slower, but with no digits lost and no list of pairs."""
+    """Compute all distances without the matrix product: slower, but accurate and without a list of pairs."""
     return torch.cdist(X, Y, compute_mode="donot_use_mm_for_euclid_dist")

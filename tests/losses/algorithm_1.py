@@ -1,4 +1,4 @@
-"""The paper's Eq. 3, Eq. 4 and Algorithm 1 as plain loops, written from the paper: what everything else is measured against."""
+"""Eq. 3, Eq. 4 and Algorithm 1 as plain loops, written from the paper: the reference for all other versions."""
 
 import math
 
@@ -17,20 +17,20 @@ def positive_pairs(y: list[int]) -> list[tuple[int, int]]:
 
 
 def bound(X: Array, y: list[int], alpha: float, i: int, j: int) -> float:
-    """J~_ij of Eq. 4; minus infinity if neither image has a negative."""
+    """Compute J~_ij of Eq. 4, or minus infinity if neither image has a negative."""
     total = sum(math.exp(alpha - distance(X, i, k)) for k in range(len(y)) if y[k] != y[i])
     total += sum(math.exp(alpha - distance(X, j, k)) for k in range(len(y)) if y[k] != y[j])
     return math.log(total) + distance(X, i, j) if total else -math.inf
 
 
 def smooth(X: Array, y: list[int], alpha: float) -> float:
-    """Eq. 4."""
+    """Compute Eq. 4."""
     pairs = positive_pairs(y)
     return sum(max(0.0, bound(X, y, alpha, i, j)) ** 2 for i, j in pairs) / (2 * len(pairs)) if pairs else 0.0
 
 
 def structured(X: Array, y: list[int], alpha: float, plus: bool = False) -> float:
-    """Eq. 3; with ``plus`` its footnote."""
+    """Compute Eq. 3 or, with `plus`, the variant in its footnote."""
     total, pairs = 0.0, positive_pairs(y)
     for i, j in pairs:
         left = max((alpha - distance(X, i, k) for k in range(len(y)) if y[k] != y[i]), default=-math.inf)
@@ -40,7 +40,7 @@ def structured(X: Array, y: list[int], alpha: float, plus: bool = False) -> floa
 
 
 def gradient(X: Array, y: list[int], alpha: float) -> Array:
-    """Algorithm 1 with equations 5 to 7."""
+    """Run Algorithm 1 with equations 5 to 7."""
     m, P = len(y), len(positive_pairs(y))
     dX = np.zeros_like(X)
 

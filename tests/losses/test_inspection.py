@@ -70,7 +70,7 @@ def test_signs_of_collapse() -> None:
 def test_effective_negatives() -> None:
     X = torch.tensor([[0.0], [0.0], [9.0], [9.0], [9.0], [-9.0]])
     seen = inspect_batch(X, [0, 0, 1, 1, 1, 2])
-    assert seen.effective_negatives[0].item() == pytest.approx(4)  # three at 9, one at -9, all equally far
+    assert seen.effective_negatives[0].item() == pytest.approx(4)  # three at 9 and one at -9, all at the same distance
     assert seen.effective_negatives[5].item() == pytest.approx(2, abs=0.01)  # the two at 0 are nearer than the three at 9
 
 

@@ -102,7 +102,7 @@ def test_by_hand() -> None:
     value, gradient = value_and_gradient(lifted_struct_loss, X, y)
     p, q = (math.exp(-2) / (math.exp(-2) + math.exp(-1)), math.exp(-1) / (math.exp(-2) + math.exp(-1)))
     assert value.item() == pytest.approx(J**2 / 2)
-    # image 0 is pulled to the right and pushed to the left by p, image 1 pulled left and pushed left by q, image 2 pushed right
+    # image 0 is pulled right and pushed left by p, image 1 is pulled left and pushed left by q, image 2 is pushed right
     np.testing.assert_allclose(gradient.ravel(), [J * (-1 + p), J * (1 + q), J * (-p - q)])
 
 
@@ -192,7 +192,7 @@ class TestEdges:
     def test_duplicates(self, loss: Loss, max_bytes: int, dtype: torch.dtype) -> None:
         X, y = batch(40, 600, 8, dtype=dtype, scale=3.0)
         twice = torch.cat((X, X)).detach().requires_grad_()
-        labels = torch.cat((y, (y + torch.arange(40) % 2) % 8))  # duplicates within classes and across them
+        labels = torch.cat((y, (y + torch.arange(40) % 2) % 8))  # duplicates within and across classes
         value, gradient = value_and_gradient(loss, twice, labels, max_bytes=max_bytes)
         exact = twice.detach().double().requires_grad_()
         expected, expected_gradient = value_and_gradient(loss, exact, labels)
@@ -213,7 +213,7 @@ class TestEdges:
         expected, expected_gradient = value_and_gradient(plain, close.detach().double().requires_grad_(), labels)
         torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=0)
         if loss is structured_hinge_loss and gap < 1e-5:
-            return  # which of two near duplicates is the nearest negative is a matter of the last digit
+            return  # rounding decides which of two near duplicates is the nearest negative
         torch.testing.assert_close(
             gradient.double(), expected_gradient, rtol=0, atol=1e-5 * expected_gradient.abs().max().item()
         )
@@ -228,7 +228,7 @@ class TestEdges:
             torch.testing.assert_close(gradient.double(), expected, rtol=1e-5, atol=1e-5)
 
     def test_tight_clusters_far_apart(self, loss: Loss, max_bytes: int) -> None:
-        """Half of all pairs are close here: they are computed around a centre in each cluster, block by block."""
+        """Half of all pairs are close: they are computed around a center in each cluster, block by block."""
         X, y = batch(60, 16, 12, dtype=torch.float32, scale=1e-3)
         clusters = (X.detach() + 20 * (torch.arange(60) % 2)[:, None]).requires_grad_()
         plain = lifted_struct_loss_plain if loss is lifted_struct_loss else structured_hinge_loss_plain
@@ -247,7 +247,7 @@ class TestEdges:
         assert gradient.isfinite().all()
 
     def test_far_apart(self, loss: Loss, max_bytes: int) -> None:
-        """Exponentials of -D would all underflow here; the loss does not."""
+        """All exponentials of -D would underflow; the loss does not."""
         X, y = batch(30, 4, 6, dtype=torch.float32, scale=5000.0)
         value, gradient = value_and_gradient(loss, X, y, max_bytes=max_bytes)
         expected, expected_gradient = value_and_gradient(loss, X.detach().double().requires_grad_(), y)
@@ -258,7 +258,7 @@ class TestEdges:
 
 
 class Work(TorchDispatchMode):
-    """Counts the elements that operators write; of distances by differences, the differences."""
+    """Count the elements that operators write; for distances from differences, count the differences."""
 
     written = 0
 
@@ -273,7 +273,7 @@ class Work(TorchDispatchMode):
 @pytest.mark.parametrize("loss", [lifted_struct_loss, structured_hinge_loss])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_clusters_take_little_more_work_than_a_random_batch(loss: Loss, dtype: torch.dtype) -> None:
-    """Also clusters within clusters, as far apart in proportion."""
+    """Nested clusters too, with the same relative separation."""
     m, d = 512, 128
     X, y = batch(m, d, m // 4, dtype=dtype)
     at = torch.arange(m)
@@ -289,12 +289,12 @@ def test_clusters_take_little_more_work_than_a_random_batch(loss: Loss, dtype: t
 
 
 @pytest.mark.parametrize("spread", [1e-3, 1e-6])
-@pytest.mark.parametrize("centres", [2, 5])
-def test_clusters_within_clusters_keep_their_digits(spread: float, centres: int) -> None:
+@pytest.mark.parametrize("centers", [2, 5])
+def test_clusters_within_clusters_keep_their_digits(spread: float, centers: int) -> None:
     X, y = batch(180, 24, 45, dtype=torch.float32)
-    apart = torch.randn(2, centres, 24, generator=torch.Generator().manual_seed(1))
+    apart = torch.randn(2, centers, 24, generator=torch.Generator().manual_seed(1))
     at = torch.arange(180)
-    points = spread * (1e-3 * X.detach() + apart[0, at % centres]) + 10 * apart[1, at // centres % centres]
+    points = spread * (1e-3 * X.detach() + apart[0, at % centers]) + 10 * apart[1, at // centers % centers]
     value, gradient = value_and_gradient(lifted_struct_loss, points.requires_grad_(), y)
     expected, expected_gradient = value_and_gradient(lifted_struct_loss_plain, points.detach().double().requires_grad_(), y)
     torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=0)
@@ -340,7 +340,7 @@ def test_autocast_computes_in_float32(loss: Loss, dtype: torch.dtype) -> None:
     ],
 )
 def test_reduced_matmul_precision_is_not_used(setting: str) -> None:
-    """In a process of its own: torch does not let a process go back from the new settings to the old."""
+    """Run in a new process: torch does not let a process return from the new settings to the old."""
     code = f"""
 import torch
 from liftedstruct import lifted_struct_loss
@@ -359,7 +359,7 @@ assert (torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_torch_compile_without_a_graph_break(loss: Loss, backend: str) -> None:
     if backend == "inductor" and not (shutil.which("g++") or shutil.which("clang++")):
-        pytest.skip("inductor needs a C++ compiler, and there is none")
+        pytest.skip("inductor needs a C++ compiler")
     torch.compiler.reset()
     X, y = batch(32, 8, 8, dtype=torch.float32)
     layer = torch.nn.Linear(8, 4)
@@ -399,7 +399,7 @@ def test_torch_compile_of_transposed_embeddings_and_of_any_size(loss: Loss) -> N
 @pytest.mark.parametrize("loss", [lifted_struct_loss, structured_hinge_loss])
 def test_devices(loss: Loss, device: str) -> None:
     if not getattr(torch, device).is_available():
-        pytest.skip(f"there is no {device} here: the loss is not tested on it")
+        pytest.skip(f"{device} is not available")
     X, y = batch(64, 16, 10, dtype=torch.float32)
     expected, expected_gradient = value_and_gradient(loss, X, y)
     value, gradient = value_and_gradient(loss, X.detach().to(device).requires_grad_(), y)
@@ -423,7 +423,7 @@ def test_gradient_can_be_asked_for_twice_and_is_scaled() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["random", "collapsed", "clusters"])
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads peak memory from /proc")
 def test_a_whole_set_in_bounded_memory(kind: str) -> None:
     scale = {"random": 1, "collapsed": 0, "clusters": 1e-3}[kind]
     code = f"""
@@ -438,9 +438,9 @@ before = status("VmRSS")
 lifted_struct_loss(X, torch.arange(4000) // 4, max_bytes=4_000_000).backward()
 print(status("VmHWM") - before)
 """
-    tidy = {**os.environ, "MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}  # glibc keeps nothing that was given back
+    tidy = {**os.environ, "MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}  # glibc returns freed memory at once
     extra = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=tidy).stdout)
-    assert extra < 0.75 * 4000 * 4000 * 4  # the matrix that is not made
+    assert extra < 0.75 * 4000 * 4000 * 4  # size of the matrix that is not built
 
 
 @pytest.mark.parametrize("plus", [None, False, True])

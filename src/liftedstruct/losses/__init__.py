@@ -1,4 +1,4 @@
-"""One file per paper. A loss is a function of embeddings and labels, and a module of the same name for training loops."""
+"""Losses, one file per paper. Each loss is a function of embeddings and labels, plus an `nn.Module` for training loops."""
 
 from torch import nn
 

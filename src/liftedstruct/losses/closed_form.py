@@ -1,4 +1,4 @@
-"""Losses that compute their value and gradient together, made known to autograd, to torch.compile and to second derivatives."""
+"""Losses that compute value and gradient together, with support for autograd, torch.compile and second derivatives."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,15 +13,16 @@ Plain = Callable[[Tensor], Tensor]
 
 
 def closed_form(compute: Compute) -> Callable[..., Tensor]:
-    """A differentiable loss ``(embeddings, labels, *settings, plain=...)`` from ``compute``.
+    """Make a differentiable loss `(embeddings, labels, *settings, plain=...)` from `compute`.
+
+    `plain(embeddings)` is the same loss in differentiable operations, used for second derivatives.
+
+    torch.compile treats the loss as one opaque operator: the number of positive pairs depends on the data, so the loss cannot
+    be traced. The input checks still run. Without torch.compile, `compute` is called directly, which is faster for small
+    batches.
 
     Args:
-        compute: ``(embeddings, labels, *settings, gradient) -> (loss, dX)``, with annotations; dX is only used if ``gradient``.
-
-    ``plain(embeddings)`` is the same loss in differentiable operations, for the gradient of the gradient.
-
-    torch.compile sees the loss as one opaque operator: the number of positive pairs depends on the data, so there is nothing
-    for it to trace, and the checks stay on. Outside of it ``compute`` is called directly, which is faster for small batches.
+        compute: `(embeddings, labels, *settings, gradient) -> (loss, dX)`, with annotations; dX is only used if `gradient`.
     """
     operator = torch.library.custom_op(f"liftedstruct::{compute.__name__.lstrip('_')}", compute, mutates_args=())
 
@@ -42,7 +43,7 @@ def closed_form(compute: Compute) -> Callable[..., Tensor]:
 
 
 class _ClosedForm(torch.autograd.Function):
-    """A loss whose gradient is known already. Asked for a gradient of the gradient, it goes through the plain version."""
+    """Loss with a precomputed gradient. Second derivatives use the plain version."""
 
     @staticmethod
     def forward(embeddings: Tensor, loss: Tensor, dX: Tensor, plain: Plain) -> Tensor:

@@ -1,21 +1,25 @@
-r"""The contrastive loss of Hadsell, Chopra and LeCun (CVPR 2006), over all pairs of a batch or as the paper states it.
+r"""Contrastive loss (Hadsell, Chopra and LeCun, CVPR 2006), over all pairs of a batch or as in the lifted structured paper.
 
-**All pairs** of a labelled batch, positive pairs :math:`\mathcal P` and negative pairs :math:`\mathcal N` (``pairs="all"``):
+**All pairs** of a labeled batch (`pairs="all"`), with positive pairs $\mathcal P$ and negative pairs $\mathcal N$:
 
-.. math:: J = \frac12 \Bigl( \frac{1}{|\mathcal P|} \sum_{(i,j)\in\mathcal P} D_{ij}^2
-              + \frac{1}{|\mathcal N|} \sum_{(i,k)\in\mathcal N} [\alpha - D_{ik}]_+^2 \Bigr)
+$$
+J = \frac12 \Bigl( \frac{1}{|\mathcal P|} \sum_{(i,j)\in\mathcal P} D_{ij}^2
+    + \frac{1}{|\mathcal N|} \sum_{(i,k)\in\mathcal N} [\alpha - D_{ik}]_+^2 \Bigr)
+$$
 
-**Eq. 1** of the paper (``pairs="rows"``), the same where half of the pairs are positive:
+**Eq. 1** of the paper (`pairs="rows"`), over m/2 given pairs; half of the value above if half of these are positive:
 
-.. math:: J = \frac1m \sum_{(i,j)}^{m/2} y_{ij} D_{ij}^2 + (1 - y_{ij}) [\alpha - D_{ij}]_+^2
+$$
+J = \frac1m \sum_{(i,j)}^{m/2} y_{ij} D_{ij}^2 + (1 - y_{ij}) [\alpha - D_{ij}]_+^2
+$$
 
-Paper to code: rows 2t and 2t + 1 of the batch are pair t; :math:`y_{ij}` is 1 where their labels are equal.
+Paper to code: rows 2t and 2t + 1 of the batch form pair t; $y_{ij}$ is 1 if their labels are equal.
 
-**Requirements**: some positive and some negative pairs: positive pairs alone are all pulled to one point, and negative pairs
-alone say nothing about classes, so a batch of two pairs or more that has only one kind is a warning. ``"rows"`` needs an even
-number of rows, laid out in pairs (``PairSampler``); a ``BalancedSampler`` of an even number of images per class has no negative
-pair there. **Relations**: the pairs are independent of each other;
-:func:`~liftedstruct.losses.lifted_struct.lifted_struct_loss` weighs the negatives of a pair against each other.
+**Requirements**: both positive and negative pairs. Positive pairs alone pull everything to one point, and negative pairs alone
+carry no information about classes, so a batch of two or more pairs of only one kind raises a warning. `"rows"` needs an even
+number of rows, laid out in pairs (`PairSampler`); in this layout, a `BalancedSampler` with an even number of images per class
+yields no negative pairs. **Relations**: the pairs are independent of each other, while `lifted_struct_loss` weights the
+negatives of a pair against each other.
 """
 
 import warnings
@@ -33,24 +37,27 @@ __all__ = ["ContrastiveLoss", "contrastive_loss", "contrastive_loss_plain"]
 
 Pairs = Literal["all", "rows"]
 PAIRS = dict.fromkeys(get_args(Pairs))
-MAX_BYTES = 1 << 26  # of a block of rows
+MAX_BYTES = 1 << 26  # per block of rows
 
 
 def contrastive_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, *, pairs: Pairs = "all") -> Tensor:
-    r"""The contrastive loss of a batch.
+    r"""Compute the contrastive loss of a batch.
 
     Args:
         embeddings: (m, d), any float type.
         labels: (m,), class labels of the images, not of the pairs.
-        margin: the paper's :math:`\alpha`; a negative pair farther apart than this contributes 0.
-        pairs: ``"all"`` takes every pair of the batch, in blocks of rows; ``"rows"`` the pairs in rows 2t and 2t + 1, Eq. 1.
+        margin: the paper's $\alpha$; a negative pair farther apart than this contributes 0.
+        pairs: `"all"` uses every pair of the batch, in blocks of rows; `"rows"` uses the pairs in rows 2t and 2t + 1 (Eq. 1).
 
     Returns:
-        The loss, a scalar tensor. The gradient of a negative pair at distance 0 is 0. Without a positive pair, or without a
-        negative one, that part is 0.
+        The loss, a scalar tensor. The gradient of a negative pair at distance 0 is 0. Without positive pairs or without
+        negative pairs, the corresponding term is 0.
+
+    Raises:
+        ValueError: if `pairs="rows"` and the number of rows is odd, or if an input is invalid.
 
     Warns:
-        UserWarning: two pairs or more, all positive or all negative.
+        UserWarning: if there are two or more pairs and all are positive or all are negative.
 
     >>> import torch
     >>> x = torch.tensor([[0.0], [2.0], [0.0], [0.5]])  # a positive pair at 2, a negative one at 0.5
@@ -67,25 +74,30 @@ def contrastive_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: flo
         return _contrastive_closed(X, y, alpha, plain=partial(contrastive_loss_plain, labels=y, margin=alpha))
     if m % 2:
         raise ValueError(
-            f"contrastive_loss needs pairs in rows 2t and 2t + 1, so an even number of rows, got {m}. "
+            f"contrastive_loss needs pairs in rows 2t and 2t + 1, and thus an even number of rows, got {m}. "
             "Drop a row, sample with PairSampler, or pass pairs='all'."
         )
     D2 = (X[0::2] - X[1::2]).square().sum(dim=1)  # D_ij²                                             (m/2,)
     find = _positives_op if torch.compiler.is_compiling() else _positives
     y_ij = find(X.detach(), D2.detach(), y)  #                                                        (m/2,)
     apart = D2 > 0
-    D = torch.where(apart, torch.where(apart, D2, 1.0).sqrt(), 0.0)  # no slope at 0                  (m/2,)
+    D = torch.where(apart, torch.where(apart, D2, 1.0).sqrt(), 0.0)  # gradient 0 at D = 0            (m/2,)
     return torch.where(y_ij, D2, (alpha - D).clamp_min(0).square()).sum() / m
 
 
 class ContrastiveLoss(nn.Module):
-    """Contrastive loss over all pairs of a batch, or Eq. 1 on rows.
+    """Contrastive loss over all pairs of a batch, or over pairs of rows (Eq. 1).
 
-    :func:`contrastive_loss` as a module.
+    Module version of `contrastive_loss`.
 
     Args:
-        margin: distance beyond which a negative pair is far enough apart.
-        pairs: "all" pairs of the batch, or those in "rows" 2t and 2t + 1 (the paper's equation).
+        margin: distance beyond which a negative pair contributes no loss.
+        pairs: "all" pairs of the batch, or "rows" for the pairs in rows 2t and 2t + 1 (the paper's Eq. 1).
+
+    >>> import torch
+    >>> ContrastiveLoss(margin=1.0)(torch.tensor([[0.0], [2.0], [2.5]]), [3, 3, 4]).item()  # (2² + (0² + 0.5²) / 2) / 2
+    2.0625
+
     """
 
     def __init__(self, margin: float = 1.0, *, pairs: Pairs = "all") -> None:
@@ -102,7 +114,7 @@ class ContrastiveLoss(nn.Module):
 
 
 def contrastive_loss_plain(embeddings: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
-    """All pairs, term by term; for reading, for the tests and for second derivatives."""
+    """Compute the loss over all pairs term by term: a readable version for the tests and for second derivatives."""
     P, N = positive_mask(labels), negative_mask(labels)  #                                            (m, m)
     D = pairwise_distances(embeddings)  # D_ij                                                        (m, m)
     pull = torch.where(P, D, 0).square().sum() / max(1, int(P.sum()))
@@ -111,10 +123,10 @@ def contrastive_loss_plain(embeddings: Tensor, labels: Tensor, margin: float = 1
 
 
 def _contrastive(embeddings: Tensor, labels: Tensor, margin: float, gradient: bool) -> tuple[Tensor, Tensor]:
-    r"""The loss over all pairs and its gradient, block by block.
+    r"""Compute the loss over all pairs and its gradient, block by block.
 
-    :math:`\partial J / \partial D` over D is :math:`1 / |\mathcal P|` on a positive pair and
-    :math:`-[\alpha - D_{ik}]_+ / (D_{ik} |\mathcal N|)` on a negative one; that matrix is ``-M``.
+    $\partial J / \partial D$ divided by D is $1 / |\mathcal P|$ for a positive pair and
+    $-[\alpha - D_{ik}]_+ / (D_{ik} |\mathcal N|)$ for a negative pair; this matrix is `-M`.
     """
     with full_precision(embeddings.device):
         batch, m = SortedBatch.of(embeddings, labels), len(embeddings)
@@ -125,7 +137,7 @@ def _contrastive(embeddings: Tensor, labels: Tensor, margin: float, gradient: bo
             which = batch.close(D.scatter(1, cols, D_pos), rows) if close and gradient else None
             D_pos.masked_fill_(~real, 0)  #                                                           (b, size)
             H = (margin - D).clamp_min_(0)  # [α - D_ik]+                                             (b, m)
-            # 4 and not 2: each pair is met from both sides
+            # 4 rather than 2: each pair is counted twice
             loss += D_pos.square().sum() / (4 * max(1, n_positive)) + H.square().sum() / (4 * max(1, n_negative))
             if gradient:
                 M = H.div_(D).masked_fill_(D == 0, 0).div_(max(1, n_negative))
@@ -140,7 +152,7 @@ _contrastive_closed = closed_form(_contrastive)
 
 
 def _positives(embeddings: Tensor, D2: Tensor, labels: Tensor) -> Tensor:
-    """Which pairs of rows are positive, y_ij, after the checks that depend on values."""
+    """Run the checks that depend on values, and return which pairs of rows are positive, y_ij."""
     y_ij = labels[0::2] == labels[1::2]
     total, n_positive = torch.stack((D2.sum(), y_ij.sum())).tolist()
     check_finite(embeddings, total)
@@ -148,7 +160,7 @@ def _positives(embeddings: Tensor, D2: Tensor, labels: Tensor) -> Tensor:
     return y_ij
 
 
-# An opaque operator for torch.compile, which cannot trace the checks.
+# An opaque operator, because torch.compile cannot trace the checks.
 _positives_op = torch.library.custom_op("liftedstruct::contrastive_positives", _positives, mutates_args=())
 
 
@@ -159,7 +171,7 @@ def _(embeddings: Tensor, D2: Tensor, labels: Tensor) -> Tensor:
 
 def _warn_of_one_kind(n_positive: int, n_negative: int, pairs: str, sampler: str) -> None:
     if n_positive + n_negative > 1 and not (n_positive and n_negative):
-        what = "positive, which only pull together" if n_positive else "negative, which only push apart"
+        what = "positive and only pull embeddings together" if n_positive else "negative and only push embeddings apart"
         warnings.warn(
             f"contrastive_loss needs positive and negative {pairs}, got {n_positive + n_negative} pairs that are all {what}. "
             f"Sample with {sampler}.",

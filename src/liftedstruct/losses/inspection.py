@@ -1,12 +1,14 @@
-r"""What the lifted structured loss sees in one batch, and whether the embedding is about to collapse.
+r"""Inspection of the lifted structured loss on one batch: active pairs, weights of the negatives, and signs of collapse.
 
 Eq. 4 has a product structure that makes this cheap. The weight of negative k in pair (i, j) is
 
-.. math:: \frac{e^{\alpha - D_{ik}}}{e^{\tilde J_{ij} - D_{ij}}}
-          = \underbrace{e^{r_i} / (e^{r_i} + e^{r_j})}_{\text{share of side } i} \cdot
-            \underbrace{e^{\alpha - D_{ik} - r_i}}_{\text{weight of } k \text{ for } i}
+$$
+\frac{e^{\alpha - D_{ik}}}{e^{\tilde J_{ij} - D_{ij}}}
+= \underbrace{e^{r_i} / (e^{r_i} + e^{r_j})}_{\text{share of side } i} \cdot
+  \underbrace{e^{\alpha - D_{ik} - r_i}}_{\text{weight of } k \text{ for } i}
+$$
 
-so one (m, m) matrix of weights and two shares per pair hold all of them.
+so one (m, m) matrix of weights and two shares per pair determine all of them.
 """
 
 from dataclasses import dataclass
@@ -30,47 +32,66 @@ __all__ = ["BatchInspection", "effective_rank", "inspect_batch"]
 
 @dataclass(frozen=True)
 class BatchInspection:
-    """What :func:`inspect_batch` found. All tensors are detached; means over nothing are NaN."""
+    """Result of `inspect_batch`. All tensors are detached; means over an empty set are NaN.
+
+    Attributes:
+        loss: the lifted structured loss of the batch.
+        collapsed_loss: the loss if all embeddings were identical, the mean of (α + log(|N_i| + |N_j|))² / 2.
+        pairs: (|P|, 2), the positive pairs i < j.
+        J: (|P|,), J_ij of Eq. 4 before the hinge.
+        active: (|P|,), J_ij > 0.
+        side_shares: (|P|, 2), fractions of the pair's push on the negatives of i and of j; rows sum to 1.
+        negative_weights: (m, m), softmax of α - D_ik over the negatives of row i; rows sum to 1, positives are 0.
+        effective_negatives: (m,), e^entropy of each row of the weights, the number of negatives that share the push.
+        pull: (m,), norm of the part of image i's gradient that comes from positive pairs.
+        push: (m,), norm of the part that comes from negative pairs.
+        opposition: (m,), cosine of the two parts; -1 where they point in opposite directions, NaN where one is 0.
+        mean_norm: mean norm of the embeddings.
+        positive_distance: mean distance of the positive pairs.
+        negative_distance: mean distance of the negative pairs.
+        effective_rank: e^entropy of the normalized singular values of the centered batch; 0 if all embeddings are equal.
+
+    """
 
     loss: float
-    collapsed_loss: float  # the loss if all embeddings were one point: mean of (α + log(|N_i| + |N_j|))² / 2
-    pairs: Tensor  # (|P|, 2), the positive pairs i < j
-    J: Tensor  # (|P|,), J_ij of Eq. 4 before the hinge
-    active: Tensor  # (|P|,), J_ij > 0
-    side_shares: Tensor  # (|P|, 2), how much of the pair's push goes to the negatives of i and of j; rows sum to 1
-    negative_weights: Tensor  # (m, m), softmax over row i's negatives of α - D_ik; rows sum to 1, positives are 0
-    effective_negatives: Tensor  # (m,), e^entropy of that row: how many negatives share the push
-    pull: Tensor  # (m,), norm of the part of image i's gradient that comes from positive pairs
-    push: Tensor  # (m,), norm of the part that comes from negative pairs
-    opposition: Tensor  # (m,), cosine of the two parts: -1 where they cancel, NaN where one is 0
-    mean_norm: float  # of the embeddings
-    positive_distance: float  # mean over positive pairs
-    negative_distance: float  # mean over negative pairs
-    effective_rank: float  # e^entropy of the normalized singular values of the centered batch; 0 if all are equal
+    collapsed_loss: float
+    pairs: Tensor
+    J: Tensor
+    active: Tensor
+    side_shares: Tensor
+    negative_weights: Tensor
+    effective_negatives: Tensor
+    pull: Tensor
+    push: Tensor
+    opposition: Tensor
+    mean_norm: float
+    positive_distance: float
+    negative_distance: float
+    effective_rank: float
 
     @property
     def active_share(self) -> float:
-        """Share of the positive pairs that still have a gradient."""
+        """Fraction of the positive pairs that still have a gradient."""
         return int(self.active.sum()) / len(self.active) if len(self.active) else float("nan")
 
     @property
     def pull_share(self) -> float:
-        """The positives' part of all gradient norms, 0 to 1; the rest is the negatives'."""
+        """Fraction of the summed gradient norms that comes from positive pairs, 0 to 1; the rest comes from negative pairs."""
         pull, push = self.pull.sum().item(), self.push.sum().item()
         return pull / (pull + push) if pull + push else float("nan")
 
     def pair_weights(self, pair: int) -> Tensor:
-        """(2, m): each negative's softmax weight in one positive pair, seen from i and from j; they sum to 1."""
+        """Return the softmax weights of the negatives in one positive pair, for i and for j, (2, m); they sum to 1."""
         return self.side_shares[pair, :, None] * self.negative_weights[self.pairs[pair]]
 
     def __str__(self) -> str:
         rows = (
-            ("loss", f"{self.loss:.4g}", f"{self.collapsed_loss:.4g} if all embeddings were one point"),
+            ("loss", f"{self.loss:.4g}", f"{self.collapsed_loss:.4g} if all embeddings were identical"),
             ("active pairs", f"{self.active_share:.1%}", f"of {len(self.pairs)} positive pairs"),
             ("positive distance", f"{self.positive_distance:.4g}", "mean over positive pairs"),
             ("negative distance", f"{self.negative_distance:.4g}", "mean over negative pairs"),
-            ("effective negatives", f"{self.effective_negatives.mean().item():.4g}", "that share an image's push, on average"),
-            ("pull share", f"{self.pull_share:.1%}", "positives' part of the gradient norms"),
+            ("effective negatives", f"{self.effective_negatives.mean().item():.4g}", "mean number that share an image's push"),
+            ("pull share", f"{self.pull_share:.1%}", "of the gradient norms, from positive pairs"),
             ("mean norm", f"{self.mean_norm:.4g}", "of the embeddings"),
             ("effective rank", f"{self.effective_rank:.4g}", "dimensions in use"),
         )
@@ -81,19 +102,22 @@ class BatchInspection:
 def inspect_batch(
     embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, temperature: float = 1.0
 ) -> BatchInspection:
-    r"""Which pairs are active, who pushes whom, and the signs of collapse.
+    r"""Inspect the lifted structured loss on one batch: active pairs, weights of the negatives, and signs of collapse.
 
     Args:
         embeddings: (m, d), any float type.
         labels: (m,), integers of any size or strings.
-        margin: the paper's :math:`\alpha`.
-        temperature: what the embeddings are divided by; distances, norms and gradients are those of the quotient.
+        margin: the paper's $\alpha$.
+        temperature: divisor of the embeddings; distances, norms and gradients refer to the scaled embeddings.
+
+    Returns:
+        A `BatchInspection`. `print` shows it as a table.
 
     >>> import torch
     >>> seen = inspect_batch(torch.zeros(4, 2), [0, 0, 1, 1])  # a collapsed batch
     >>> round(seen.loss, 4), round(seen.collapsed_loss, 4), seen.effective_rank  # (1 + log 4)² / 2
     (2.8472, 2.8472, 0.0)
-    >>> seen.pair_weights(0).tolist()  # each of the two negatives counts alike, from both sides
+    >>> seen.pair_weights(0).tolist()  # both negatives have equal weights, on both sides
     [[0.0, 0.0, 0.25, 0.25], [0.0, 0.0, 0.25, 0.25]]
 
     """
@@ -137,14 +161,14 @@ def inspect_batch(
 
 
 def _through_distances(dD: Tensor, D: Tensor, X: Tensor) -> Tensor:
-    """The gradient with respect to X of a symmetric gradient with respect to D."""
+    """Turn a symmetric gradient with respect to D into the gradient with respect to X."""
     W = torch.where(D > 0, dD / D, 0.0)
-    return torch.stack([W[i] @ (X[i] - X) for i in range(len(X))])  # by differences: no digits are lost where D is small
+    return torch.stack([W[i] @ (X[i] - X) for i in range(len(X))])  # differences are accurate even for small D
 
 
 def effective_rank(X: Tensor) -> float:
-    """e^entropy of the normalized singular values of the centered batch; 0 if all rows are equal."""
-    C = (X - X[0]).cpu().double()  # less one row first, so that equal rows are exactly 0
+    """Return e^entropy of the normalized singular values of the centered batch, or 0 if all rows are equal."""
+    C = (X - X[0]).cpu().double()  # subtract one row first, so that equal rows are exactly 0
     C -= C.mean(dim=0)
     sigma = torch.linalg.eigvalsh(C.T @ C if len(C) > C.shape[1] else C @ C.T).clamp_min(0).sqrt()
     sigma = sigma[sigma > sigma.max() * max(C.shape) * torch.finfo(X.dtype).eps]

@@ -1,24 +1,28 @@
-r"""The lifted structured loss of Song, Xiang, Jegelka and Savarese (CVPR 2016) and the objective that it bounds.
+r"""Lifted structured loss (Song, Xiang, Jegelka and Savarese, CVPR 2016) and the objective it bounds.
 
-**Eq. 4**, the smooth bound that is trained with (:func:`lifted_struct_loss`):
+**Eq. 4**, the smooth upper bound used for training (`lifted_struct_loss`):
 
-.. math::
-    \tilde J_{ij} &= \log\Bigl(\sum_{(i,k)\in\mathcal N} e^{\alpha - D_{ik}}
-                     + \sum_{(j,l)\in\mathcal N} e^{\alpha - D_{jl}}\Bigr) + D_{ij} \\
-    \tilde J &= \frac{1}{2|\mathcal P|} \sum_{(i,j)\in\mathcal P} \max(0, \tilde J_{ij})^2
+$$
+\tilde J_{ij} = \log\Bigl(\sum_{(i,k)\in\mathcal N} e^{\alpha - D_{ik}} + \sum_{(j,l)\in\mathcal N} e^{\alpha - D_{jl}}\Bigr)
+    + D_{ij}
+$$
 
-**Eq. 3**, the objective itself (:func:`structured_hinge_loss`), with the two sums of exponentials replaced by
-:math:`\max(\max_k \alpha - D_{ik}, \max_l \alpha - D_{jl})`.
+$$
+\tilde J = \frac{1}{2|\mathcal P|} \sum_{(i,j)\in\mathcal P} \max(0, \tilde J_{ij})^2
+$$
 
-Paper to code: :math:`D_{ij} = \lVert x_i - x_j \rVert / \tau` is ``D``, with a ``temperature`` :math:`\tau` that is 1 in the
-paper, :math:`\alpha` ``margin``, :math:`\mathcal P` every i < j of one class in the batch (all of
-them, not only the pairs that the batch was built from), :math:`\mathcal N` all pairs of different classes.
+**Eq. 3**, the objective itself (`structured_hinge_loss`), has $\max(\max_k \alpha - D_{ik}, \max_l \alpha - D_{jl})$ in place
+of the logarithm.
 
-**Requirements**: labels of which at least two are equal and two differ; otherwise the loss is 0. **Recommendations**: raw
-embeddings, or normalized ones and a temperature of about 0.05: on the unit sphere itself the bound cannot fall below
-about 13 at m = 128, whatever is learned.
-**Relations**: the contrastive and triplet losses as the paper has them see m/2 and 2m/3 edges of a batch, these two all
-m(m - 1)/2.
+Paper to code: $D_{ij} = \lVert x_i - x_j \rVert / \tau$ is `D`, where $\tau$ is `temperature`, 1 in the paper; $\alpha$ is
+`margin`; $\mathcal P$ contains every pair i < j of one class in the batch (not only the pairs that the batch was built from);
+$\mathcal N$ contains all pairs of different classes.
+
+**Requirements**: at least two equal labels and two different labels; otherwise the loss is 0. **Recommendations**: embeddings
+without normalization, or normalized embeddings with a temperature of about 0.05. On the unit sphere at temperature 1, the bound
+cannot fall below about 13 at m = 128, whatever the model learns.
+**Relations**: in the paper's form, the contrastive and triplet losses use m/2 and 2m/3 edges of a batch; these two losses use
+all m(m - 1)/2.
 """
 
 import math
@@ -48,29 +52,32 @@ __all__ = [
     "structured_hinge_loss_plain",
 ]
 
-MAX_BYTES = 1 << 30  # one m x m float32 matrix up to m = 16,000; beyond that block by block
+MAX_BYTES = 1 << 30  # fits one m x m float32 matrix up to m = 16,000; larger batches are computed block by block
 
 
 def lifted_struct_loss(
     embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, temperature: float = 1.0, *, max_bytes: int = MAX_BYTES
 ) -> Tensor:
-    r"""Eq. 4, the smooth bound, with its closed-form gradient, in :math:`O(m^2)` time and memory.
+    r"""Compute the lifted structured loss of a batch: Eq. 4, the smooth upper bound.
+
+    Value and gradient are computed in closed form, in $O(m^2)$ time and memory. Second derivatives (`create_graph=True`) use
+    `lifted_struct_loss_plain` and its m x m matrices; they are not available under `torch.compile`.
 
     Args:
-        embeddings: (m, d), any float type. Half types, also under autocast, are computed in float32.
+        embeddings: (m, d), any float type. Half-precision types, also under autocast, are computed in float32.
         labels: (m,), integers of any size or strings.
-        margin: the paper's :math:`\alpha`.
-        temperature: :math:`\tau`, divides the distances.
-        max_bytes: where one m x m matrix would not fit this budget, the same value and gradient are computed block by
-            block, in about twice the time and in memory that grows with m only; so the objective can be evaluated over a
-            whole training set, as the paper defines it.
-
-    A second derivative (``create_graph=True``) goes through :func:`lifted_struct_loss_plain` and its m x m matrices; there is
-    none under ``torch.compile``.
+        margin: the paper's $\alpha$.
+        temperature: $\tau$, the divisor of the distances.
+        max_bytes: memory budget. If one m x m matrix does not fit, the same value and gradient are computed block by block, in
+            about twice the time and with memory that grows linearly with m. The objective can then be evaluated over a whole
+            training set, as the paper defines it.
 
     Returns:
-        The loss, a scalar tensor. It is 0, and still has a graph, for a batch without a positive pair; a pair without a
-        negative contributes 0 and is counted in :math:`|\mathcal P|`.
+        The loss, a scalar tensor. A batch without a positive pair has loss 0 and can still be backpropagated. A pair without
+        a negative contributes 0 and is counted in $|\mathcal P|$.
+
+    Raises:
+        ValueError: if the embeddings are not finite, or if a shape, a label type or a setting is invalid.
 
     >>> import torch
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])  # a and a at distance 1; c at 3 and at 2
@@ -92,22 +99,25 @@ def structured_hinge_loss(
     plus: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Tensor:
-    r"""Eq. 3, the objective with the nested maximum, with its subgradient.
+    r"""Compute the structured hinge loss of a batch: Eq. 3, the objective with the nested maximum.
 
-    Where two computed distances are equal, as those of duplicates are, the first image of the batch takes the subgradient; at
-    a hinge of exactly 0 it is 0.
+    The gradient is a subgradient. If two computed distances are equal, as for duplicates, the first image of the batch
+    receives it. At a hinge of exactly 0 it is 0.
 
     Args:
         embeddings: (m, d), any float type.
         labels: (m,), integers of any size or strings.
-        margin: the paper's :math:`\alpha`.
-        temperature: :math:`\tau`, divides the distances.
-        plus: the variant of the paper's footnote, :math:`\max_k(\alpha - D_{ik}) + \max_l(\alpha - D_{jl})`, in which the
-            nearest negatives of **both** images are pushed away.
-        max_bytes: the work is done in blocks of rows of which a few fit this budget.
+        margin: the paper's $\alpha$.
+        temperature: $\tau$, the divisor of the distances.
+        plus: use the variant in the paper's footnote, $\max_k(\alpha - D_{ik}) + \max_l(\alpha - D_{jl})$, which pushes away
+            the nearest negatives of **both** images.
+        max_bytes: memory budget; rows are processed in blocks, a few of which fit it.
 
     Returns:
-        The loss, a scalar tensor, never above :func:`lifted_struct_loss`, except with ``plus``.
+        The loss, a scalar tensor. It is never above `lifted_struct_loss`, except with `plus`.
+
+    Raises:
+        ValueError: if the embeddings are not finite, or if a shape, a label type or a setting is invalid.
 
     >>> import torch
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
@@ -122,13 +132,19 @@ def structured_hinge_loss(
 
 
 class LiftedStructLoss(nn.Module):
-    """The lifted structured loss of the paper, its smooth bound, Eq. 4.
+    """Lifted structured loss of the paper: the smooth upper bound, Eq. 4.
 
-    :func:`lifted_struct_loss` as a module.
+    Module version of `lifted_struct_loss`.
 
     Args:
-        margin: the paper's alpha: how much farther than the positives the negatives should be.
-        temperature: divisor of the distances; about 0.05 for normalized embeddings.
+        margin: the paper's alpha, the margin by which negatives should be farther away than positives.
+        temperature: divisor of the distances; use about 0.05 for normalized embeddings.
+
+    >>> import torch
+    >>> loss = LiftedStructLoss(margin=1.0)
+    >>> round(loss(torch.tensor([[0.0], [1.0], [3.0]]), ["a", "a", "c"]).item(), 4)
+    0.0491
+
     """
 
     layout: str | None = None
@@ -141,7 +157,7 @@ class LiftedStructLoss(nn.Module):
         return lifted_struct_loss(embeddings, labels, self.margin, self.temperature)
 
     def starting_distance(self, batch_size: int) -> float:
-        """The distance of other classes at which a pair that coincides, among m images, is just no longer active."""
+        """Return the distance of all negatives at which a pair at distance 0, in a batch of m images, becomes inactive."""
         return self.temperature * (self.margin + math.log(2 * (batch_size - 2)))
 
     def extra_repr(self) -> str:
@@ -149,14 +165,19 @@ class LiftedStructLoss(nn.Module):
 
 
 class StructuredHingeLoss(nn.Module):
-    """The non-smooth objective of the paper, Eq. 3.
+    """Structured hinge loss: the non-smooth objective of the paper, Eq. 3.
 
-    :func:`structured_hinge_loss` as a module.
+    Module version of `structured_hinge_loss`.
 
     Args:
-        margin: the paper's alpha: how much farther than the positives the negatives should be.
-        temperature: divisor of the distances; about 0.05 for normalized embeddings.
+        margin: the paper's alpha, the margin by which negatives should be farther away than positives.
+        temperature: divisor of the distances; use about 0.05 for normalized embeddings.
         plus: push away the nearest negatives of both images of a pair (the paper's footnote).
+
+    >>> import torch
+    >>> StructuredHingeLoss(margin=2.0)(torch.tensor([[0.0], [1.0], [3.0]]), [7, 7, 9]).item()
+    0.5
+
     """
 
     layout: str | None = None
@@ -173,16 +194,16 @@ class StructuredHingeLoss(nn.Module):
 
 
 def _scaled(embeddings: EmbeddingsLike, temperature: float) -> Tensor:
-    """Embeddings / τ, whose distances are D / τ."""
+    """Return the embeddings divided by τ, which divides all distances by τ."""
     X, tau = as_embeddings(embeddings), check_temperature(temperature)
     return X if tau == 1 else X / tau
 
 
-# The two equations as they stand in the paper, for reading, for the tests and for second derivatives.
+# The two equations as written in the paper: readable versions for the tests and for second derivatives.
 
 
 def lifted_struct_loss_plain(embeddings: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
-    """Eq. 4 term by term; autograd finds the gradient."""
+    """Compute Eq. 4 term by term, with the gradient from autograd."""
     P, N = positive_mask(labels), negative_mask(labels)  #                                            (m, m)
     if not P.any() or not N.any():
         return (embeddings * 0).sum()
@@ -194,7 +215,7 @@ def lifted_struct_loss_plain(embeddings: Tensor, labels: Tensor, margin: float =
 
 
 def structured_hinge_loss_plain(embeddings: Tensor, labels: Tensor, margin: float = 1.0, plus: bool = False) -> Tensor:
-    """Eq. 3 term by term; autograd finds the subgradient."""
+    """Compute Eq. 3 term by term, with the subgradient from autograd."""
     P, N = positive_mask(labels), negative_mask(labels)  #                                            (m, m)
     if not P.any() or not N.any():
         return (embeddings * 0).sum()
@@ -206,16 +227,16 @@ def structured_hinge_loss_plain(embeddings: Tensor, labels: Tensor, margin: floa
     return J_ij.clamp_min(0).square().sum() / (2 * len(J_ij))
 
 
-# The fast versions: value and gradient together, by closed form, on the batch sorted by class.
+# The fast versions: value and gradient together, in closed form, on the batch sorted by class.
 
 
 def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes: int, gradient: bool) -> tuple[Tensor, Tensor]:
-    r"""Eq. 4 and its gradient.
+    r"""Compute Eq. 4 and its gradient.
 
-    With :math:`r_i = \log \sum_k e^{\alpha - D_{ik}}` the bound is :math:`\tilde J_{ij} = \log(e^{r_i} + e^{r_j}) + D_{ij}`.
-    With :math:`g_{ij} = \max(0, \tilde J_{ij}) / |P|` and :math:`w_i = \sum_j g_{ij} e^{r_i} / (e^{r_i} + e^{r_j})` the paper's
-    :math:`\partial \tilde J / \partial D` is :math:`g_{ij}` on a positive pair and, summed over the pairs that share it,
-    :math:`-w_i e^{\alpha - D_{ik} - r_i} - w_k e^{\alpha - D_{ik} - r_k}` on a negative one. Over D, that matrix is ``-M``.
+    With $r_i = \log \sum_k e^{\alpha - D_{ik}}$, the bound is $\tilde J_{ij} = \log(e^{r_i} + e^{r_j}) + D_{ij}$. With
+    $g_{ij} = \max(0, \tilde J_{ij}) / |P|$ and $w_i = \sum_j g_{ij} e^{r_i} / (e^{r_i} + e^{r_j})$, the paper's
+    $\partial \tilde J / \partial D$ is $g_{ij}$ for a positive pair and, summed over the positive pairs that share it,
+    $-w_i e^{\alpha - D_{ik} - r_i} - w_k e^{\alpha - D_{ik} - r_k}$ for a negative pair. Divided by D, this matrix is `-M`.
     """
     with full_precision(embeddings.device):
         batch = SortedBatch.of(embeddings, labels)
@@ -225,18 +246,18 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
         (m, d), blocks, itemsize = embeddings.shape, batch.blocks(max_bytes), embeddings.element_size()
         b = blocks[0].stop
         positives_bytes = (9 + 2 * itemsize) * m * batch.largest
-        few = positives_bytes <= max_bytes // 4  # keep the positives rather than look for them again
-        keep = few and (m + 3 * b) * m * itemsize + positives_bytes <= max_bytes  # keep D too
+        few = positives_bytes <= max_bytes // 4  # keep the positives instead of recomputing them
+        keep = few and (m + 3 * b) * m * itemsize + positives_bytes <= max_bytes  # also keep D
         D_kept, spare, spare_2, dX = workspace(embeddings, (m if keep else b, m), (b, m), (b, m), (m, d))
         if keep:
             batch.products(slice(0, m), out=D_kept)
         kept: list[tuple[Tensor, Tensor, Tensor]] = []
         J_kept: list[Tensor] = []
-        close = [False] * len(blocks)  # which of them have close pairs
+        close = [False] * len(blocks)  # whether each block has close pairs
         r, s, log_w, nearest = embeddings.new_empty(4, m)
 
-        def look(rows: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-            """D of these rows with its positives made infinite; and their columns, which of these are real, and their D."""
+        def distances(rows: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            """Return D of these rows, infinite at the positives, the columns and mask of the positives, and their D."""
             D = D_kept[rows] if keep else batch.products(rows, out=D_kept[: rows.stop - rows.start])
             close[rows.start // b] = batch.distances(D, rows)
             cols, real = batch.positives(rows)
@@ -244,7 +265,7 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
             return D.scatter_(1, cols, torch.inf), cols, real, D_pos
 
         for rows in blocks:  # r_i = log Σ_k e^(α - D_ik)
-            D, cols, real, D_pos = look(rows)
+            D, cols, real, D_pos = distances(rows)
             torch.amin(D, dim=1, out=nearest[rows])  # min_k D_ik                                     (b,)
             E = torch.sub(nearest[rows, None], D, out=spare[: len(D)]).exp_()
             r[rows] = E.sum(dim=1).log_().sub_(nearest[rows]).add_(margin)
@@ -252,14 +273,14 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
                 kept.append((cols, real, D_pos))
 
         def bound(rows: slice, cols: Tensor, real: Tensor, D_pos: Tensor) -> tuple[Tensor, Tensor]:
-            """log(e^r_i + e^r_j), and max(0, J_ij) on the positives j of i."""
+            """Return log(e^r_i + e^r_j), and max(0, J_ij) for the positives j of i."""
             L = torch.logaddexp(r[rows, None], r[cols])
             return L, (L + D_pos).clamp_min_(0).masked_fill_(~real, 0)
 
-        for at, rows in enumerate(blocks):  # the loss, and s_i = log w_i + α - r_i, what row i gives its negatives
-            cols, real, D_pos = kept[at] if few else look(rows)[1:]
+        for at, rows in enumerate(blocks):  # the loss, and s_i = log w_i + α - r_i for the weights of row i's negatives
+            cols, real, D_pos = kept[at] if few else distances(rows)[1:]
             L, J = bound(rows, cols, real, D_pos)
-            loss += (J * (J / (4 * batch.n_pairs))).sum()  # 4 and not 2: each pair is met from both sides
+            loss += (J * (J / (4 * batch.n_pairs))).sum()  # 4 rather than 2: each pair is counted twice
             w = torch.sub(r[rows, None], L, out=L).exp_().mul_(J).sum(dim=1).div_(batch.n_pairs)
             torch.log(w, out=log_w[rows])
             if few:
@@ -269,11 +290,11 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
             return loss, embeddings.new_zeros(embeddings.shape)
 
         touching = nearest.amin().item() == 0
-        apart = torch.zeros_like(embeddings) if any(close) else None  # the part of close pairs
-        for at, rows in enumerate(blocks):  # M, in the place of D
-            D, cols, real, D_pos = (D_kept[rows], *kept[at]) if keep else look(rows)
+        apart = torch.zeros_like(embeddings) if any(close) else None  # gradient of the close pairs
+        for at, rows in enumerate(blocks):  # M overwrites D
+            D, cols, real, D_pos = (D_kept[rows], *kept[at]) if keep else distances(rows)
             if touching:
-                D.masked_fill_(D == 0, torch.inf)  # there is no direction from a point to itself: gradient 0
+                D.masked_fill_(D == 0, torch.inf)  # gradient 0: identical points have no direction
             which = batch.close(D.scatter(1, cols, D_pos), rows) if close[at] else None
             E = torch.sub(s[rows, None], D, out=spare[: len(D)]).exp_()
             E_k = torch.sub(s[None, :], D, out=spare_2[: len(D)])
@@ -297,7 +318,7 @@ def _lifted_struct(embeddings: Tensor, labels: Tensor, margin: float, max_bytes:
 def _structured_hinge(
     embeddings: Tensor, labels: Tensor, margin: float, plus: bool, max_bytes: int, gradient: bool
 ) -> tuple[Tensor, Tensor]:
-    r"""Eq. 3 and a subgradient: only the nearest negative of each row matters, so nothing of size m x m is kept."""
+    r"""Compute Eq. 3 and a subgradient. Only the nearest negative of each row matters, so nothing of size m x m is kept."""
     with full_precision(embeddings.device):
         batch = SortedBatch.of(embeddings, labels)
         dX = embeddings.new_zeros(embeddings.shape)
@@ -306,17 +327,17 @@ def _structured_hinge(
             return loss, dX
         m = len(embeddings)
         nearest = embeddings.new_empty(m)  # min_k D_ik ...
-        k = torch.empty_like(batch.order)  # ... and the k where it is, in the caller's order
+        k = torch.empty_like(batch.order)  # ... and its k, in the caller's order
         for rows, D, *_ in batch.distance_blocks(max_bytes):
             torch.amin(D, dim=1, out=nearest[rows])
             k[rows] = batch.order.expand_as(D).masked_fill(nearest[rows, None] != D, m).amin(dim=1)
 
-        w = torch.empty_like(nearest)  # what is pushed along row i's nearest negative
+        w = torch.empty_like(nearest)  # weight of the push between row i and its nearest negative
         for rows, D, cols, real, D_pos, close in batch.distance_blocks(max_bytes):
             n_i, n_j = nearest[rows, None], nearest[cols]
             J = ((2 * margin - n_i - n_j if plus else margin - torch.minimum(n_i, n_j)) + D_pos).clamp_min_(0)
             J.masked_fill_(~real, 0)
-            loss += (J * (J / (4 * batch.n_pairs))).sum()  # 4 and not 2: each pair is met from both sides
+            loss += (J * (J / (4 * batch.n_pairs))).sum()  # 4 rather than 2: each pair is counted twice
             if not gradient:
                 continue
             g = J / batch.n_pairs
@@ -325,7 +346,7 @@ def _structured_hinge(
             if which is not None:
                 batch.by_differences(M, rows, which, dX)
             dX[rows] += M @ batch.X - M.sum(dim=1, keepdim=True) * batch.X[rows]
-            if not plus:  # the nearer of the two negatives takes it all; at a tie that of the first image
+            if not plus:  # only the nearer of the two negatives counts; in a tie, the first image's
                 g = g * ((n_i < n_j) | ((n_i == n_j) & (batch.order[rows, None] < batch.order[cols])))
             w[rows] = g.sum(dim=1)
         if gradient:

@@ -1,19 +1,23 @@
-r"""The triplet loss of Weinberger, Blitzer and Saul (NIPS 2006), over all triplets of a batch or as the paper states it.
+r"""Triplet loss (Weinberger, Blitzer and Saul, NIPS 2006), over all triplets of a batch or as in the lifted structured paper.
 
-**All triplets** :math:`\mathcal T` of a labelled batch, anchor a, positive p and negative n (``triplets="all"``):
+**All triplets** of a labeled batch (`triplets="all"`), the set $T$ of anchors a, positives p and negatives n:
 
-.. math:: J = \frac{1}{2|\mathcal T|} \sum_{(a,p,n)\in\mathcal T} \bigl[D_{ap}^2 - D_{an}^2 + \alpha\bigr]_+
+$$
+J = \frac{1}{2|T|} \sum_{(a,p,n)\in T} \bigl[D_{ap}^2 - D_{an}^2 + \alpha\bigr]_+
+$$
 
-**Eq. 2** of the paper (``triplets="rows"``) is the same over m/3 given triplets:
+**Eq. 2** of the paper (`triplets="rows"`), the same over m/3 given triplets:
 
-.. math:: J = \frac{3}{2m} \sum_i^{m/3} \bigl[D_{ia,ip}^2 - D_{ia,in}^2 + \alpha\bigr]_+
+$$
+J = \frac{3}{2m} \sum_i^{m/3} \bigl[D_{ia,ip}^2 - D_{ia,in}^2 + \alpha\bigr]_+
+$$
 
 Paper to code: rows 3t, 3t + 1, 3t + 2 of the batch are anchor a, positive p and negative n of triplet t.
 
-**Requirements**: two images of one class and one of another, otherwise the loss is 0; ``"rows"`` needs rows in multiples of
-three, laid out in triplets (``TripletSampler``). **Relations**: ``"semi-hard"`` has one negative for each (a, p), chosen in the
-batch as in FaceNet (Schroff, Kalenichenko and Philbin, CVPR 2015); it is chosen for the anchor alone, where the lifted
-structured loss mines both images of every pair.
+**Requirements**: two images of one class and one of another; otherwise the loss is 0. `"rows"` needs a multiple of three rows,
+laid out in triplets (`TripletSampler`). **Relations**: `"semi-hard"` uses one negative per (a, p), chosen within the batch as
+in FaceNet (Schroff, Kalenichenko and Philbin, CVPR 2015). It is chosen for the anchor only, while the lifted structured loss
+mines negatives for both images of every pair.
 """
 
 from typing import Literal, get_args
@@ -29,23 +33,27 @@ __all__ = ["TripletLoss", "triplet_loss"]
 
 Triplets = Literal["all", "semi-hard", "rows", "rows-semi-hard"]
 TRIPLETS = dict.fromkeys(get_args(Triplets))
-MAX_BYTES = 1 << 26  # of a block of rows
+MAX_BYTES = 1 << 26  # per block of rows
 
 
 def triplet_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float = 1.0, *, triplets: Triplets = "all") -> Tensor:
-    r"""The triplet loss of a batch.
+    r"""Compute the triplet loss of a batch.
 
     Args:
         embeddings: (m, d), any float type.
         labels: (m,), class labels.
-        margin: the paper's :math:`\alpha`, on squared distances.
-        triplets: ``"all"`` triplets of the batch; ``"semi-hard"`` takes every anchor and positive, and as negative the nearest
-            image of another class that is farther away than the positive; where all are nearer, the farthest of them.
-            ``"rows"`` takes rows 3t, 3t + 1, 3t + 2 as anchor, positive and negative, Eq. 2, and ``"rows-semi-hard"`` anchor
-            and positive of these and the semi-hard negative of the whole batch.
+        margin: the paper's $\alpha$, on squared distances.
+        triplets: `"all"` uses all triplets of the batch. `"semi-hard"` uses every anchor and positive with one negative, the
+            nearest one that is farther away than the positive, or the farthest one if there is none. `"rows"` uses rows 3t,
+            3t + 1, 3t + 2 as anchor, positive and negative (Eq. 2). `"rows-semi-hard"` uses these anchors and positives with
+            the semi-hard negatives of the whole batch.
 
     Returns:
-        The loss, a scalar tensor. It is 0, and still has a graph, for a batch without a positive or without a negative.
+        The loss, a scalar tensor. A batch without a positive or without a negative has loss 0 and can still be
+        backpropagated.
+
+    Raises:
+        ValueError: if the rows are not laid out in triplets where `triplets` requires it, or if an input is invalid.
 
     >>> import torch
     >>> x = torch.tensor([[0.0], [1.0], [1.5]])
@@ -63,7 +71,7 @@ def triplet_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float =
         return _triplet_closed(X, y, alpha, semi_hard, plain=lambda x: _weighted(x, y, alpha, semi_hard)[0])
     if m % 3:
         raise ValueError(
-            f"triplet_loss needs triplets in rows 3t, 3t + 1, 3t + 2, so a multiple of three rows, got {m}. "
+            f"triplet_loss needs triplets in rows 3t, 3t + 1, 3t + 2, and thus a multiple of three rows, got {m}. "
             "Drop rows, sample with TripletSampler, or pass triplets='all'."
         )
     choose = _negatives_op if torch.compiler.is_compiling() else _negatives
@@ -73,13 +81,18 @@ def triplet_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float =
 
 
 class TripletLoss(nn.Module):
-    """Triplet loss over all or semi-hard triplets of a batch, or Eq. 2 on rows.
+    """Triplet loss over all or semi-hard triplets of a batch, or over triplets of rows (Eq. 2).
 
-    :func:`triplet_loss` as a module.
+    Module version of `triplet_loss`.
 
     Args:
-        margin: how much larger the squared distance to the negative should be than that to the positive.
-        triplets: "all" of the batch, "semi-hard" negatives, or those in "rows" 3t, 3t + 1, 3t + 2, also as "rows-semi-hard".
+        margin: margin by which the squared distance to the negative should exceed the squared distance to the positive.
+        triplets: "all" triplets of the batch, "semi-hard" negatives, "rows" 3t, 3t + 1, 3t + 2, or "rows-semi-hard".
+
+    >>> import torch
+    >>> TripletLoss(margin=2.0)(torch.tensor([[0.0], [1.0], [1.5]]), ["a", "a", "b"]).item()
+    0.875
+
     """
 
     def __init__(self, margin: float = 1.0, *, triplets: Triplets = "all") -> None:
@@ -96,11 +109,11 @@ class TripletLoss(nn.Module):
 
 
 def _weighted(embeddings: Tensor, labels: Tensor, margin: float, semi_hard: bool) -> tuple[Tensor, Tensor]:
-    r"""The loss over triplets of the whole batch, differentiable at will, and half its gradient.
+    r"""Compute the loss over triplets of the whole batch, differentiable to any order, and half its gradient.
 
-    A triplet above 0 adds :math:`D_{ap}^2` and takes :math:`D_{an}^2` away. With :math:`w_{ij}` the number of active triplets
-    with pair ij, signed, the loss is :math:`\sum_{ij} w_{ij} D_{ij}^2 = \mathrm{tr}\, X^\top L X` plus their margins, with
-    the Laplacian :math:`L = \mathrm{diag}(S 1) - S` of :math:`S = w + w^\top`. Its gradient is :math:`2 L X`.
+    An active triplet adds $D_{ap}^2$ and subtracts $D_{an}^2$. With $w_{ij}$ the signed number of active triplets that contain
+    pair ij, the loss is $\sum_{ij} w_{ij} D_{ij}^2 = \text{tr}\, X^\top L X$ plus their margins, where
+    $L = \text{diag}(S 1) - S$ is the Laplacian of $S = w + w^\top$. Its gradient is $2 L X$.
     """
     with full_precision(embeddings.device):
         batch = SortedBatch.of(embeddings.detach(), labels)
@@ -121,9 +134,9 @@ _triplet_closed = closed_form(_triplet)
 
 
 def _active(batch: SortedBatch, margin: float, semi_hard: bool) -> tuple[Tensor, float]:
-    """S, and the margins of the active triplets; both over twice the number of triplets.                       (m, m), ()"""
+    """Return S and the total margin of the active triplets, divided by twice the number of triplets.           (m, m), ()"""
     m, active = len(batch.X), 0
-    wide = torch.float32 if batch.X.device.type == "mps" else torch.float64  # the sums have terms of both signs
+    wide = torch.float32 if batch.X.device.type == "mps" else torch.float64  # terms of both signs may cancel
     W = batch.X.new_zeros((m, m), dtype=wide)
     if batch.n_pairs == 0 or batch.n_classes < 2:
         return W, 0.0
@@ -149,12 +162,12 @@ def _active(batch: SortedBatch, margin: float, semi_hard: bool) -> tuple[Tensor,
 
 
 def _negatives(embeddings: Tensor, labels: Tensor, semi_hard: bool) -> Tensor:
-    """For each anchor in rows 3t the row of its negative, after the checks that depend on values.          (m/3,)"""
+    """Run the checks that depend on values, and return the row of the negative of each anchor 3t.          (m/3,)"""
     wrong = (labels[0::3] != labels[1::3]) | (labels[0::3] == labels[2::3])
     if wrong.any():
         t = int(wrong.nonzero()[0])
         raise ValueError(
-            f"triplet_loss needs anchor and positive of one class and a negative of another, got labels "
+            f"triplet_loss needs an anchor and a positive of one class and a negative of another, got labels "
             f"{labels[3 * t : 3 * t + 3].tolist()} in rows {3 * t} to {3 * t + 2}. Sample with TripletSampler."
         )
     check_finite(embeddings, torch.linalg.vector_norm(embeddings).square().item())
@@ -167,7 +180,7 @@ def _negatives(embeddings: Tensor, labels: Tensor, semi_hard: bool) -> Tensor:
     return torch.where(nearest.isfinite(), at, D.masked_fill(~other, -1).argmax(dim=1))
 
 
-# An opaque operator for torch.compile, which cannot trace the checks.
+# An opaque operator, because torch.compile cannot trace the checks.
 _negatives_op = torch.library.custom_op("liftedstruct::triplet_negatives", _negatives, mutates_args=())
 
 
