@@ -34,12 +34,12 @@ def test_classes_that_are_near_in_space_are_near_in_the_plane(positions: NDArray
     assert positions.shape == (180, 2)
     assert positions.dtype == np.float32
     assert in_plane > in_space - 0.08
-    assert in_plane > by_components + 0.3  # which is where it starts from
+    assert in_plane > by_components + 0.3  # the initial positions
 
 
 def test_interpolation_is_as_good(monkeypatch: pytest.MonkeyPatch, positions: NDArray[np.float32]) -> None:
     monkeypatch.setattr(projection, "BARNES_HUT", 100)
-    monkeypatch.setattr(projection, "EARLY", 100)  # enough for so few points, and it takes as long for them as for thousands
+    monkeypatch.setattr(projection, "EARLY", 100)  # enough for few points; interpolation is as slow for them as for thousands
     monkeypatch.setattr(projection, "LATE", 40)
     interpolated = tsne(X)
     assert interpolated.tobytes() != positions.tobytes()
@@ -101,7 +101,7 @@ def test_one_dimension_and_more_dimensions_than_points() -> None:
     line = np.linspace(0, 1, 40)[:, None]
     Y = tsne(line)
     steps = np.linalg.norm(np.diff(Y, axis=0), axis=1)
-    assert steps.max() < 0.3 * np.linalg.norm(Y[0] - Y[-1])  # neighbours on the line are neighbours in the plane
+    assert steps.max() < 0.3 * np.linalg.norm(Y[0] - Y[-1])  # neighbors on the line are neighbors in the plane
     rng = np.random.default_rng(0)
     wide = np.concatenate((rng.normal(size=(10, 500)), 5 + rng.normal(size=(10, 500))))
     Y = tsne(wide)
@@ -127,7 +127,7 @@ def test_an_outlier_does_not_carry_the_rest_away() -> None:
 
 def test_perplexity_says_how_many_neighbours_count(positions: NDArray[np.float32]) -> None:
     assert tsne(X, perplexity=5).tobytes() != positions.tobytes()
-    assert tsne(X[:10], perplexity=30).tobytes() == tsne(X[:10], perplexity=3).tobytes()  # lowered to a third of 9
+    assert tsne(X[:10], perplexity=30).tobytes() == tsne(X[:10], perplexity=3).tobytes()  # lowered to 9 / 3
 
 
 def test_progress_is_said_and_changes_nothing(capsys: pytest.CaptureFixture[str], positions: NDArray[np.float32]) -> None:
@@ -135,7 +135,7 @@ def test_progress_is_said_and_changes_nothing(capsys: pytest.CaptureFixture[str]
     out, err = capsys.readouterr()
     lines = err.splitlines()
     assert out == ""
-    assert lines[0] == "t-SNE: neighbors of 180 images"
+    assert lines[0] == "t-SNE: finding neighbors of 180 images"
     assert lines[-1].startswith("t-SNE: 750 of 750 iterations, ")
 
 
@@ -156,7 +156,7 @@ NAN[3, 1] = np.nan
         (X[0], {}, r"embeddings must have shape \(m, d\)"),
         (X.astype(int), {}, r"embeddings must be of a float type, got int64"),
         (X, {"seed": -1}, r"seed must be a whole number >= 0, got -1"),
-        (X, {"perplexity": 0.5}, r"perplexity must be a finite number >= 1, got 0\.5\. 30 suits most\."),
+        (X, {"perplexity": 0.5}, r"perplexity must be a finite number >= 1, got 0\.5\. The default is 30\."),
         (X, {"perplexity": float("nan")}, r"perplexity must be a finite number >= 1, got nan"),
         (X, {"perplexity": "30"}, r"perplexity must be a finite number >= 1, got '30'"),
     ],

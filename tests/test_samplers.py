@@ -31,7 +31,7 @@ N = len(Y)
 
 
 def neighbors(h: int = 6) -> np.ndarray:
-    """Other-class images by the distance of their numbers."""
+    """Return for each image the images of other classes with the nearest indices."""
     table = np.full((N, h), -1)
     for i in range(N):
         others = [k for k in sorted(range(N), key=lambda k: (abs(k - i), k)) if Y[k] != Y[i]][:h]
@@ -50,12 +50,12 @@ def make(name: str) -> Sampler:
 
 
 def listed(sampler: Sampler) -> list[list[int]]:
-    """The batches of an epoch."""
+    """Return the batches of an epoch."""
     return [batch.tolist() for batch in sampler]
 
 
 class Numbers(Dataset[int]):
-    """A dataset whose images are their own indices."""
+    """Dataset whose images are their own indices."""
 
     def __getitem__(self, i: int) -> int:
         return i
@@ -87,7 +87,7 @@ class TestEverySampler:
         assert len(sampler) == n > 1
         for epoch in range(3):
             assert listed(sampler) == [sampler.batch(t).tolist() for t in range(epoch * n, (epoch + 1) * n)]
-        _ = next(iter(sampler))  # left early
+        _ = next(iter(sampler))  # stopped early
         assert listed(sampler) == [sampler.batch(t).tolist() for t in range(4 * n, 5 * n)]
         iter(sampler)  # never used
         assert listed(sampler)[0] == sampler.batch(5 * n).tolist()
@@ -111,7 +111,7 @@ class TestEverySampler:
                 restored.set_epoch(1)
             assert listed(restored) == [sampler.batch(t).tolist() for t in range(n + 1, 2 * n)]
             assert listed(restored) == [sampler.batch(t).tolist() for t in range(2 * n, 3 * n)]
-        restored.load_state_dict(make(name).state_dict(step=n))  # at its end: there is no empty epoch
+        restored.load_state_dict(make(name).state_dict(step=n))  # at the end of an epoch: the next one is not empty
         assert len(listed(restored)) == n
         with pytest.raises(ValueError, match="step must be a whole number >= 0, got -1"):
             restored.load_state_dict({key: value for key, value in state.items() if key != "step"})
@@ -132,11 +132,11 @@ class TestEverySampler:
     def test_state_of_other_batches_is_refused(self, name: str) -> None:
         state = make(name).state_dict()
         for key, value in (("seed", 6), ("batch_size", 8), ("sampler", "OtherSampler"), ("labels", "3 images")):
-            with pytest.raises(ValueError, match=f"must be of the same batches: {key} is {value!r} there"):
+            with pytest.raises(ValueError, match=f"{key} must be .*, got {value!r}"):
                 make(name).load_state_dict({**state, key: value})
 
     def test_settings_are_keywords_with_a_line_of_help(self, name: str) -> None:
-        """What a command line makes of it: each setting has a type, a default and a line in the docstring."""
+        """The command line needs a type, a default and a line in the docstring for each setting."""
         parameters = list(inspect.signature(SAMPLERS[name]).parameters.values())
         assert [each.name for each in parameters[:2]] == ["labels", "batch_size"]
         for each in parameters[2:]:
@@ -173,7 +173,7 @@ class TestEverySampler:
     def test_bad_labels(self, name: str) -> None:
         with pytest.raises(ValueError, match="at least two classes, got one class"):
             SAMPLERS[name]([1, 1, 1], 12)
-        with pytest.raises(ValueError, match="a class with at least two images, got 3 classes of one image each"):
+        with pytest.raises(ValueError, match="a class with at least two images, got 3 classes with one image each"):
             SAMPLERS[name]([1, 2, 3], 12)
         with pytest.raises(ValueError, match=r"labels must have shape \(n,\) with n >= 1, got \(0,\)"):
             SAMPLERS[name]([], 12)
@@ -283,9 +283,9 @@ class TestBalanced:
         [
             ([4] * 100, 64, 4, (16, 4)),
             ([4] * 100, 66, 4, (16, 4)),
-            ([4] * 9 + [3], 64, 4, (9, 4)),  # 40 would be more than there are
-            ([20] * 5, 64, 4, (5, 12)),  # few classes: more of each
-            ([6] * 5 + [1] * 9, 64, 4, (5, 6)),  # but no more than a class has
+            ([4] * 9 + [3], 64, 4, (9, 4)),  # all 10 classes would need 40 images, there are 39
+            ([20] * 5, 64, 4, (5, 12)),  # few classes: more images per class
+            ([6] * 5 + [1] * 9, 64, 4, (5, 6)),  # but no more than the class size
             ([2] * 5, 64, 4, (2, 4)),
             ([2] * 2, 64, 4, (2, 4)),
             ([50, 50, 1], 9, 4, (2, 4)),
@@ -297,7 +297,7 @@ class TestBalanced:
         assert sampler.batch_size == expected[0] * expected[1] == len(sampler.batch(0))
 
     def test_bad_input(self) -> None:
-        with pytest.raises(ValueError, match="room for two classes of samples_per_class=4 images, got 7"):
+        with pytest.raises(ValueError, match="samples_per_class=4 images each, got 7"):
             BalancedSampler(Y, 7)
         with pytest.raises(ValueError, match="two classes with two images or more, got one"):
             BalancedSampler([0, 0, 1], 8)
@@ -337,10 +337,10 @@ class TestHardNegatives:
                 others = sorted((float(((X[i].astype(float) - X[j]) ** 2).sum()), j) for j in range(N) if Y[j] != Y[i])
                 near = [j for _, j in others[:n_hard]]
                 assert found == near + [-1] * (n_hard - len(near))
-        with pytest.raises(ValueError, match=f"those of the {N} images of the labels, got 3 rows"):
+        with pytest.raises(ValueError, match=f"each of the {N} labels, got 3 rows"):
             sampler.refresh(X[:3])
 
-    @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
+    @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads peak memory from /proc")
     def test_refresh_of_a_large_class_takes_little_memory(self) -> None:
         code = """
 import re
@@ -356,7 +356,7 @@ HardNegativeSampler(y).refresh(X)
 print(status("VmHWM") - before)
 """
         extra = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
-        assert extra < 6000 * 3000 * 8 / 2  # half of the indices of as many neighbors as the class has images
+        assert extra < 6000 * 3000 * 8 / 2  # half of the size of 3,000 neighbor indices per image
 
     def test_the_fraction_is_a_setting(self) -> None:
         for fraction, pairs in ((0.0, 16), (0.25, 12), (0.5, 8), (0.9, 1)):

@@ -1,13 +1,14 @@
-r"""A map of the embeddings: t-SNE, which keeps neighbors together and says little about what lies far apart.
+r"""t-SNE maps of embeddings, which keep neighbors together; large distances on the map mean little.
 
-.. math:: \min_Y \sum_{i \ne j} p_{ij} \log \frac{p_{ij}}{q_{ij}}, \qquad
-          q_{ij} \propto (1 + \lVert y_i - y_j \rVert^2)^{-1}
+$$
+\min_Y \sum_{i \ne j} p_{ij} \log \frac{p_{ij}}{q_{ij}}
+$$
 
-:math:`p_{ij}` is large for neighbors in the embedding, :math:`q_{ij}` for neighbors in the plane. openTSNE minimizes it:
-by Barnes-Hut trees as in the paper, or, where there are many points, by interpolation on a grid, which takes time in
-proportion to their number. Two things are ours. The neighbors that :math:`p_{ij}` is made of are exact, from
-:func:`liftedstruct.retrieval.nearest_neighbors`. And the start is the plane of the first two principal components with a
-little noise, so that what is far apart begins far apart.
+with $q_{ij}$ proportional to $(1 + \lVert y_i - y_j \rVert^2)^{-1}$. $p_{ij}$ is large for neighbors in the embedding space,
+$q_{ij}$ for neighbors in the plane. openTSNE minimizes this objective with Barnes-Hut trees as in the paper or, for many
+points, with interpolation on a grid, which takes time linear in their number. Two parts are specific to this package: the
+neighbors behind $p_{ij}$ are exact, from `nearest_neighbors`, and the map is initialized with the first two principal
+components plus a little noise, so that distant groups start far apart.
 """
 
 import math
@@ -26,25 +27,31 @@ __all__ = ["tsne"]
 
 Array = NDArray[np.float64]
 
-PLANE = 3  # so many points lie in a plane, and need no t-SNE to be shown in one
-BARNES_HUT = 10_000  # up to so many points; interpolation beyond
-EARLY, LATE = 250, 500  # iterations with p_ij exaggerated, so that clusters find each other, and without
-START = 1e-4  # standard deviation of the first positions: t-SNE wants to begin small
-JITTER = 1e-2  # of that, so that equal embeddings do not start at one point, where no gradient would part them
-EVERY = 10  # iterations between two updates of the progress bar
+PLANE = 3  # up to this many points always lie in a plane and need no t-SNE
+BARNES_HUT = 10_000  # Barnes-Hut up to this many points, interpolation beyond
+EARLY, LATE = 250, 500  # iterations with early exaggeration of p_ij, which forms clusters, and without
+START = 1e-4  # standard deviation of the initial positions: t-SNE works best from a small start
+JITTER = 1e-2  # noise relative to START: equal embeddings at one point would have no gradient to separate them
+EVERY = 10  # iterations between updates of the progress bar
 
 
 def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0, progress: bool = False) -> NDArray[np.float32]:
-    """Positions in the plane, (n, 2), in which the neighbors of an embedding are near it.
+    """Compute a t-SNE map of the embeddings in the plane.
 
-    The same seed gives the same bytes on the same machine, and scaling the embeddings by a power of two changes nothing.
-    Up to three points are shown as they lie, in the plane of their principal components.
+    The same seed gives identical results on the same machine, and scaling the embeddings by a power of two changes nothing.
+    Up to three points keep their exact distances: they are projected onto their principal components.
 
     Args:
         embeddings: (n, d), any float type.
-        seed: of the noise at the start. Neighbors stay neighbors with another seed; where a group lies may change.
-        perplexity: how many neighbors count, softly; with few points it is lowered to a third of the others.
-        progress: whether to say how far it is.
+        seed: random seed of the initial noise. Another seed may move groups on the map, but keeps neighbors together.
+        perplexity: effective number of neighbors per point; with few points, lowered to (n - 1) / 3.
+        progress: show a progress bar on stderr.
+
+    Returns:
+        The positions, (n, 2), in float32.
+
+    Raises:
+        ValueError: if openTSNE is not installed (extra `figures`), or if an input is invalid.
 
     >>> import numpy as np
     >>> a, b = tsne(np.array([[0.0, 0.0, 0.0], [0.0, 3.0, 4.0]]))  # two points, 5 apart
@@ -65,18 +72,18 @@ def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0,
     library = require("openTSNE", "figures")
     perplexity = min(perplexity, (n - 1) / 3)
     if progress:
-        say(f"t-SNE: neighbors of {n:,} images")
+        say(f"t-SNE: finding neighbors of {n:,} images")
     distances, indices = nearest_neighbors(X.numpy() / size, min(n - 1, int(3 * perplexity)))  #     2 x (n, k)
     nearest = library.nearest_neighbors.PrecomputedNeighbors(indices, distances)
     bar = Bar("t-SNE", EARLY + LATE, wanted=progress, unit="iterations")
-    with limit_threads(n << 16) as threads, bar:  # one up to a thousand points; the positions are the same
+    with limit_threads(n << 16) as threads, bar:  # one thread up to a thousand points; the positions do not depend on it
         P = library.affinity.PerplexityBasedNN(perplexity=perplexity, n_jobs=threads, knn_index=nearest)
         model = library.TSNE(
             early_exaggeration_iter=EARLY,
             n_iter=LATE,
             negative_gradient_method="bh" if n <= BARNES_HUT else "fft",
             n_jobs=threads,
-            callbacks=lambda iteration, error, Y: bar.advance(EVERY),  # and None goes on
+            callbacks=lambda iteration, error, Y: bar.advance(EVERY),  # returns None: continue
             callbacks_every_iters=EVERY,
         )
         Y = model.fit(affinities=P, initialization=_start(plane, seed))  #                            (n, 2)
@@ -86,12 +93,12 @@ def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0,
 def _check_perplexity(perplexity: float) -> float:
     number = as_number(perplexity)
     if not 1 <= number < math.inf:
-        raise ValueError(f"perplexity must be a finite number >= 1, got {perplexity!r}. 30 suits most.")
+        raise ValueError(f"perplexity must be a finite number >= 1, got {perplexity!r}. The default is 30.")
     return number
 
 
 def _principal_plane(C: Array) -> Array:
-    """Centred points in their first two principal components, each turned so that its largest entry is positive.  (n, 2)"""
+    """Project centered points onto two principal components, with signs so that their largest entries are positive.  (n, 2)"""
     wide = C.shape[1] > C.shape[0]
     axes = np.linalg.svd(C, full_matrices=False)[2][:2].T if wide else np.linalg.eigh(C.T @ C)[1][:, :-3:-1]  # (d, 2)
     axes = axes * np.sign(np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0))
@@ -101,7 +108,7 @@ def _principal_plane(C: Array) -> Array:
 
 
 def _start(plane: Array, seed: int) -> Array:
-    """Where the points begin: the principal plane made small, and some noise."""
+    """Return the initial positions: the principal plane scaled down, plus noise."""
     noise = np.random.default_rng(seed).normal(size=plane.shape)
     spread = plane[:, 0].std()
     return START * (plane / spread + JITTER * noise if spread else noise)

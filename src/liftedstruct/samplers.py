@@ -1,11 +1,11 @@
-"""Index batches for each loss: which images meet in a batch.
+"""Batch samplers for each loss, which choose the images that share a batch.
 
-A sampler needs the labels and a seed, and nothing else: batch number t is a function of the two (``sampler.batch(t)``), so
-the state of a sampler is one number and a run resumes exactly where it stopped. The batch size is an upper bound: a sampler
-takes the largest batch below it that the data can fill (``sampler.batch_size``).
+A sampler needs only the labels and a seed. Batch number t is a function of the two (`sampler.batch(t)`), so the state of a
+sampler is one number and a run resumes exactly where it stopped. The batch size is an upper bound: a sampler uses the largest
+size up to it that the dataset can fill (`sampler.batch_size`).
 
-To iterate over a sampler is one epoch, ``steps_per_epoch`` batches; the next iteration is the next epoch. An endless stream is
-``itertools.chain.from_iterable(itertools.repeat(sampler))``. In a DataLoader it is the ``batch_sampler``.
+Iterating over a sampler yields one epoch of `steps_per_epoch` batches; the next iteration yields the next epoch. For an endless
+stream, use `itertools.chain.from_iterable(itertools.repeat(sampler))`. In a DataLoader, pass a sampler as `batch_sampler`.
 
 >>> labels = ["cup", "cup", "lamp", "lamp", "sofa", "sofa"]
 >>> sampler = BalancedSampler(labels, batch_size=4, samples_per_class=2, seed=0)
@@ -30,23 +30,23 @@ __all__ = ["SAMPLERS", "BalancedSampler", "HardNegativeSampler", "PairSampler", 
 
 Indices = NDArray[np.int64]
 
-LARGE = 256  # images of a class, above which hard negatives are searched among the other classes only
-QUERIES = 1 << 13  # images whose hard negatives are searched at once
+LARGE = 256  # class size above which hard negatives are searched among the other classes only
+QUERIES = 1 << 13  # images per search for hard negatives
 
 
 class Sampler(ABC):
-    """What all samplers share: the images sorted by class, the epochs and the state.
+    """Base class of the samplers: images sorted by class, epochs and state.
 
-    Batch t is number t % steps_per_epoch of epoch t // steps_per_epoch. A loader with workers takes batches before they are
-    used, so what an iteration has yielded is not part of the state: the epoch moves when an iteration begins.
+    Batch t is batch t % steps_per_epoch of epoch t // steps_per_epoch. A loader with workers fetches batches before they are
+    used, so the batches yielded so far are not part of the state: the epoch advances when an iteration begins.
     """
 
     unit: int = 1  # rows that belong together
-    layout: str | None = None  # "pairs" or "triplets" if rows 2t.. or 3t.. belong together, as some losses need
-    refresh_every: int | None = None  # steps between two calls of refresh(); None if it is not needed
+    layout: str | None = None  # "pairs" or "triplets" if rows 2t.. or 3t.. belong together, as some losses require
+    refresh_every: int | None = None  # steps between calls of refresh(); None if it is not needed
     batch_size: int
     steps_per_epoch: int
-    step: int  # number of the batch that the next iteration begins with
+    step: int  # number of the first batch of the next iteration
 
     def __init__(self, labels: LabelsLike, batch_size: int, seed: int = 0, *, positives: bool = True) -> None:
         y, names = as_classes(labels)
@@ -54,68 +54,70 @@ class Sampler(ABC):
             raise ValueError(f"labels must have shape (n,) with n >= 1, got {y.shape}. Pass one label per image.")
         if len(names) < 2:
             raise ValueError("a batch needs images of at least two classes, got one class. Add images of another class.")
-        self.sizes = np.bincount(y, minlength=len(names))  # images of each class                     (C,)
+        self.sizes = np.bincount(y, minlength=len(names))  # images per class                         (C,)
         if positives and self.sizes.max() < 2:
             raise ValueError(
-                f"a batch needs a class with at least two images, got {len(names)} classes of one image each. "
-                "Label images of one thing alike."
+                f"a batch needs a class with at least two images, got {len(names)} classes with one image each. "
+                "Give images of the same class the same label."
             )
         m = min(check_count("batch_size", batch_size, self.unit), len(y))
         self.batch_size = max(self.unit, m // self.unit * self.unit)
         self.labels, self.seed, self.step = y, check_count("seed", seed, 0), 0
-        self.starts = np.cumsum(self.sizes) - self.sizes  # where a class starts in ``members``       (C,)
+        self.starts = np.cumsum(self.sizes) - self.sizes  # start of each class in `members`          (C,)
         self.members = np.argsort(y, kind="stable")  # images sorted by class ...                     (n,)
-        self.position = np.argsort(self.members)  # ... and where each image is among them            (n,)
+        self.position = np.argsort(self.members)  # ... and the position of each image among them     (n,)
         self.single_image_classes = int((self.sizes == 1).sum())  # these can only be negatives
 
     @abstractmethod
     def batch(self, step: int) -> Indices:
-        """Batch number ``step``: the indices of its images.                                              (batch_size,)"""
+        """Return the indices of the images in batch number `step`.                                       (batch_size,)"""
 
     def __len__(self) -> int:
         return self.steps_per_epoch
 
     def __iter__(self) -> Iterator[Indices]:
-        # A DataLoader may make two iterators and use one, so nothing may happen before the first batch is asked for.
+        # A DataLoader may create two iterators and use only one, so nothing may change before the first batch is requested.
         first, self.step = self.step, (self.step // self.steps_per_epoch + 1) * self.steps_per_epoch
         for step in range(first, self.step):
             yield self.batch(step)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration; if a restored state is within that epoch, it stays there."""
+        """Set the epoch of the next iteration. A restored position within that epoch is kept."""
         epoch = check_count("epoch", epoch, 0)
         if epoch != self.step // self.steps_per_epoch:
             self.step = epoch * self.steps_per_epoch
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
-        """What to save: the step, and enough to notice a restore into other batches. Plain numbers and strings.
+        """Return the state to save: the step, and enough to detect a restore into a different sampler.
+
+        The state consists of plain numbers and strings.
 
         Args:
-            step: number of the next batch, epoch * steps_per_epoch + batches used of it; by default where the next epoch
-                begins, which is right between two epochs.
+            step: number of the next batch, epoch * steps_per_epoch + batches used in it. Default: the start of the next
+                epoch, which is correct between two epochs.
 
         """
         return {"step": self.step if step is None else check_count("step", step, 0), **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume where ``state`` was taken: the next iteration yields what is left of that epoch."""
+        """Resume from `state`: the next iteration yields the rest of that epoch."""
         for key, value in self._identity().items():
             if state.get(key) != value:
                 raise ValueError(
-                    f"the saved state must be of the same batches: {key} is {state.get(key)!r} there and {value!r} here. "
-                    "Restore it into a sampler made with the same labels and settings."
+                    f"the state must come from the same sampler: {key} must be {value!r}, got {state.get(key)!r}. "
+                    "Load it into a sampler with the same labels and settings."
                 )
         self.step = check_count("step", state.get("step", -1), 0)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays to save beside :meth:`state_dict`, by name."""
+        """Return the arrays to save with the state, by name."""
         return {}
 
     def load_arrays(self, arrays: dict[str, NDArray[Any]]) -> None:  # noqa: B027
-        """Restore what :meth:`arrays` returned."""
+        """Restore the arrays that `arrays` returned."""
 
     def refresh(self, embeddings: EmbeddingsLike) -> None:  # noqa: B027
-        """Adapt to the present embeddings of all images, (n, d); to be called every ``refresh_every`` steps."""
+        """Adapt to the current embeddings of all images, (n, d). Call this every `refresh_every` steps."""
 
     def _identity(self) -> dict[str, Any]:
         return {
@@ -126,39 +128,43 @@ class Sampler(ABC):
         }
 
     def _rng(self, step: int) -> np.random.Generator:
-        return np.random.default_rng([self.seed, step, 1])  # 1: not the stream of any permutation
+        return np.random.default_rng([self.seed, step, 1])  # 1: a stream that no permutation uses
 
     def _other_class(self, images: Indices, t: Indices) -> Indices:
-        """For each image the t-th of those of other classes."""
+        """Return for each image the t-th image of the other classes."""
         start, size = self.starts[self.labels[images]], self.sizes[self.labels[images]]
         return self.members[np.where(t < start, t, t + size)]
 
     def _same_class(self, images: Indices, rng: np.random.Generator) -> Indices:
-        """For each image another one of its class, all of these equally likely."""
+        """Draw another image of the same class for each image, uniformly."""
         start, size = self.starts[self.labels[images]], self.sizes[self.labels[images]]
         return self.members[start + (self.position[images] - start + rng.integers(1, size)) % size]
 
     def _n_negatives(self, images: Indices) -> Indices:
-        """How many images of other classes each image has."""
+        """Return the number of images of other classes for each image."""
         return len(self.labels) - self.sizes[self.labels[images]]
 
     def _stream(self, start: int, stop: int, n: int) -> Indices:
-        """Entries start..stop-1 of an endless stream in which every epoch of n holds 0..n-1 in another random order."""
+        """Return entries start..stop-1 of an endless stream, in which each epoch is a new random permutation of 0..n-1."""
         epoch, at = np.divmod(np.arange(start, stop), n)
         return np.concatenate([shuffled(at[epoch == e], n, (self.seed, int(e))) for e in np.unique(epoch)])
 
 
 class PairSampler(Sampler):
-    """Pairs in rows 2t and 2t + 1, positive and negative in turn: the paper's batches, for the contrastive and lifted losses.
+    """Sampler of alternating positive and negative pairs, in rows 2t and 2t + 1: the paper's batches.
 
-    Every positive pair of the dataset comes once in an epoch, in random order (an epoch need not end where a batch ends);
-    beside each stands a negative pair drawn at random from all of them.
+    For the contrastive and lifted structured losses. Every positive pair of the dataset occurs once per epoch, in random order
+    (an epoch need not end at the end of a batch). Each is followed by a random negative pair, drawn from all negative pairs.
 
     Args:
         labels: (n,), integers of any size or strings.
         batch_size: m, rounded down to a multiple of 4; the paper's 128 is 32 positive and 32 negative pairs.
         self_pairs: count (x, x) as a positive pair, as the authors' released code does.
-        seed: seed of every draw.
+        seed: random seed.
+
+    >>> labels = ["cup", "cup", "lamp", "lamp"]
+    >>> [labels[i] for i in PairSampler(labels, batch_size=4).batch(0)]  # a positive pair, then a negative pair
+    ['cup', 'cup', 'lamp', 'cup']
 
     """
 
@@ -181,13 +187,13 @@ class PairSampler(Sampler):
         half = self.batch_size // 4
         batch = np.empty((half, 2, 2), dtype=np.int64)
         batch[:, 0] = self._positive_pairs(self._stream(step * half, (step + 1) * half, self.n_pairs))
-        u = self._rng(step).integers(self._negatives_up_to[-1], size=half)  # one number for each ordered negative pair
+        u = self._rng(step).integers(self._negatives_up_to[-1], size=half)  # numbers of ordered negative pairs
         batch[:, 1, 0] = i = np.searchsorted(self._negatives_up_to, u, side="right")
         batch[:, 1, 1] = self._other_class(i, u - self._negatives_up_to[i] + self._n_negatives(i))
         return batch.reshape(-1)
 
     def _positive_pairs(self, q: Indices) -> Indices:
-        """The positive pairs with these numbers, counted class by class.                                      (len, 2)"""
+        """Return the positive pairs with these numbers, counted class by class.                               (len, 2)"""
         c = np.searchsorted(self._pairs_before, q, side="right") - 1
         a, b = triangle(q - self._pairs_before[c])
         members: Indices = self.members[self.starts[c][:, None] + np.stack((a, b if self.self_pairs else b + 1), axis=1)]
@@ -195,15 +201,19 @@ class PairSampler(Sampler):
 
 
 class TripletSampler(Sampler):
-    """Anchor, positive and negative in rows 3t, 3t + 1, 3t + 2, for the triplet loss.
+    """Sampler of triplets: anchor, positive and negative in rows 3t, 3t + 1, 3t + 2, for the triplet loss.
 
-    Every image that has another of its class is an anchor once in an epoch, in random order; positive and negative are drawn
+    Every image with another image of its class is an anchor once per epoch, in random order. Positives and negatives are drawn
     at random.
 
     Args:
         labels: (n,), integers of any size or strings.
         batch_size: m, rounded down to a multiple of 3; the paper uses 120.
-        seed: seed of every draw.
+        seed: random seed.
+
+    >>> labels = ["cup", "cup", "lamp", "lamp"]
+    >>> [labels[i] for i in TripletSampler(labels, batch_size=3).batch(0)]
+    ['lamp', 'lamp', 'cup']
 
     """
 
@@ -224,17 +234,21 @@ class TripletSampler(Sampler):
 
 
 class BalancedSampler(Sampler):
-    """A number of classes, and as many images of each, class by class.
+    """Sampler of class-balanced batches: several classes with the same number of images each.
 
-    In an epoch each class comes at most once, in random order; the classes left over at its end have to wait for the next.
-    Classes of one image are left out. A class with fewer images than asked for repeats some, as few times as possible. Where
-    there are too few classes for the batch, each gives more images, but no more than the mean size of a class.
+    Each class occurs at most once per epoch, in random order. Classes that do not fill another batch are left out of that
+    epoch. Classes with one image are never used. A class with fewer than `samples_per_class` images repeats some, as few times
+    as possible. If there are too few classes to fill the batch, each contributes more images, up to the mean class size.
 
     Args:
         labels: (n,), integers of any size or strings.
         batch_size: m, rounded down to classes times images per class.
-        samples_per_class: images of each class in a batch, at least 2.
-        seed: seed of every draw.
+        samples_per_class: images per class in a batch, at least 2.
+        seed: random seed.
+
+    >>> labels = ["cup", "cup", "lamp", "lamp", "sofa", "sofa"]
+    >>> [labels[i] for i in BalancedSampler(labels, batch_size=4, samples_per_class=2).batch(0)]
+    ['sofa', 'sofa', 'cup', 'cup']
 
     """
 
@@ -242,7 +256,7 @@ class BalancedSampler(Sampler):
         samples = check_count("samples_per_class", samples_per_class, 2)
         if check_count("batch_size", batch_size) < 2 * samples:
             raise ValueError(
-                f"batch_size must have room for two classes of samples_per_class={samples} images, got {batch_size}. "
+                f"batch_size must have room for two classes with samples_per_class={samples} images each, got {batch_size}. "
                 f"Pass {2 * samples} or more, or lower samples_per_class."
             )
         super().__init__(labels, batch_size, seed)
@@ -276,19 +290,25 @@ class BalancedSampler(Sampler):
 
 
 class HardNegativeSampler(Sampler):
-    """A few random positive pairs, then for each side of each pair its hard negatives: the paper's importance sampling.
+    """Sampler of random positive pairs and the hard negatives of their images: the paper's importance sampling.
 
-    The pairs come first, in rows 2t and 2t + 1. Then come the images of other classes nearest to them: the nearest of every
-    side, then the second nearest, and so on. No image comes twice. Where there are no more, and before the first
-    :meth:`refresh`, random images fill the batch.
+    The pairs come first, in rows 2t and 2t + 1. Their nearest images of other classes follow: the nearest of every image in a
+    pair, then the second nearest, and so on. No image occurs twice. Random images fill the batch if the hard negatives run
+    out, and before the first `refresh`.
 
     Args:
         labels: (n,), integers of any size or strings.
         batch_size: m.
-        hard_fraction: share of the batch that are hard negatives, 0 to 1; the rest are the pairs.
-        n_hard: hard negatives to find for each image.
-        refresh_every: steps between two searches for hard negatives.
-        seed: seed of every draw.
+        hard_fraction: fraction of hard negatives in a batch, 0 to 1; the rest are the pairs.
+        n_hard: hard negatives to find per image.
+        refresh_every: steps between searches for hard negatives.
+        seed: random seed.
+
+    >>> import numpy as np
+    >>> sampler = HardNegativeSampler(["a", "a", "b", "c"], batch_size=4, hard_fraction=0.5)
+    >>> sampler.refresh(np.array([[0.0], [1.0], [2.0], [9.0]]))
+    >>> sampler.hard_negatives[:2, :2].tolist()  # image 2 is nearest to both images of class a
+    [[2, 3], [2, 3]]
 
     """
 
@@ -325,13 +345,13 @@ class HardNegativeSampler(Sampler):
         self.set_hard_negatives(arrays["hard_negatives"])
 
     def refresh(self, embeddings: EmbeddingsLike) -> None:
-        """Find the hard negatives of every image: its ``n_hard`` nearest images of other classes.
+        """Find the hard negatives of every image: its `n_hard` nearest images of other classes.
 
-        Images of small classes search among all images, for so many neighbors that enough are of other classes; those of each
-        large class among the other classes only. So the memory does not grow with the size of the largest class.
+        Images of small classes search among all images, for enough neighbors that `n_hard` belong to other classes. Images of
+        large classes search among the other classes only, so memory does not grow with the size of the largest class.
 
         Args:
-            embeddings: (n, d), of all images, in the order of the labels.
+            embeddings: (n, d), embeddings of all images, in the order of the labels.
 
         """
         from liftedstruct.retrieval import nearest_neighbors
@@ -339,10 +359,10 @@ class HardNegativeSampler(Sampler):
         X: NDArray[np.floating] = as_embeddings(embeddings).detach().cpu().numpy()
         y, n, count = self.labels, len(self.labels), self.n_hard
         if len(X) != n:
-            raise ValueError(f"embeddings must be those of the {n} images of the labels, got {len(X)} rows. Embed all of them.")
+            raise ValueError(f"embeddings must have one row for each of the {n} labels, got {len(X)} rows. Embed all images.")
         table = np.full((n, count), -1)
         small = np.flatnonzero(self.sizes[y] <= LARGE)
-        k = min(n, count + int(self.sizes[y[small]].max(initial=0)))  # an image finds itself, too
+        k = min(n, count + int(self.sizes[y[small]].max(initial=0)))  # an image also finds itself
         for start in range(0, len(small), QUERIES):
             rows = small[start : start + QUERIES]
             _, near = nearest_neighbors(X, k, X[rows])
@@ -357,24 +377,26 @@ class HardNegativeSampler(Sampler):
         self.set_hard_negatives(table)
 
     def set_hard_negatives(self, table: ArrayLike) -> None:
-        """Use a table of one's own from the next batch on; between epochs if a loader with workers takes batches in advance.
+        """Use your own table of hard negatives from the next batch on.
+
+        If a loader with workers prefetches batches, call this between epochs.
 
         Args:
-            table: (n, h), for each image its nearest images of other classes, nearest first; -1 where there are fewer.
+            table: (n, h), for each image its nearest images of other classes, nearest first, padded with -1.
 
         """
         table, n = np.asarray(table), len(self.labels)
         if table.ndim != 2 or len(table) != n or table.dtype.kind not in "iu":
             raise ValueError(
                 f"hard negatives must be an integer array of shape ({n}, h), got {table.dtype} of shape {table.shape}. "
-                "Pass for each image its nearest images of other classes."
+                "Pass the nearest images of other classes for each image."
             )
         own = (table >= 0) & (self.labels[np.clip(table, 0, n - 1)] == self.labels[:, None])
         wrong = np.flatnonzero(((table < -1) | (table >= n) | own).any(axis=1))
         if len(wrong):
             raise ValueError(
                 f"hard negatives must be images of other classes (0 to {n - 1}) or -1, "
-                f"got {table[wrong[0]].tolist()} in row {wrong[0]}. Leave out images of the row's own class."
+                f"got {table[wrong[0]].tolist()} in row {wrong[0]}. Remove images of the row's own class."
             )
         self.hard_negatives = table.astype(np.int64)
 
@@ -382,16 +404,16 @@ class HardNegativeSampler(Sampler):
         rng = self._rng(step)
         taken = np.zeros(len(self.labels), dtype=bool)
         pairs = self._disjoint_pairs(rng, taken)
-        near = self.hard_negatives[pairs].T.reshape(-1)  # rank by rank, each side of each pair in turn
+        near = self.hard_negatives[pairs].T.reshape(-1)  # rank by rank, over all images of the pairs
         near = near[(near >= 0) & ~taken[near]]
-        near = near[np.sort(np.unique(near, return_index=True)[1])]  # the first of each, in this order
+        near = near[np.sort(np.unique(near, return_index=True)[1])]  # without repetitions, in the same order
         near = near[: self.batch_size - len(pairs)]
         taken[near] = True
         fill = rng.choice(np.flatnonzero(~taken), self.batch_size - len(pairs) - len(near), replace=False)
         return np.concatenate((pairs, near, fill))
 
     def _disjoint_pairs(self, rng: np.random.Generator, taken: NDArray[np.bool_]) -> Indices:
-        """Random positive pairs that share no image: each from a random image and a random free one of its class."""
+        """Draw random positive pairs that share no image: a random image and a random unused image of its class."""
         rows: list[int] = []
         for i in rng.permutation(self._mates):
             if len(rows) == 2 * self.n_batch_pairs:
@@ -407,11 +429,11 @@ class HardNegativeSampler(Sampler):
 
 
 def shuffled(positions: Indices, n: int, key: tuple[int, int]) -> Indices:
-    """Where a random permutation of 0..n-1, drawn by ``key``, sends these positions, without making the permutation.
+    """Return the entries at these positions of a random permutation of 0..n-1, seeded by `key`, without storing it.
 
-    A dataset of 50 classes of 5,000 images has 625 million positive pairs; a list of them would fill the memory of a laptop.
-    A Feistel network over the next even number of bits is a permutation of 0..2^bits - 1; results of n or more are sent
-    through it again until they fall below n (fewer than four times on average). Small permutations are made.
+    A dataset with 50 classes of 5,000 images has 625 million positive pairs; a list of them would fill the memory of a laptop.
+    A Feistel network over the next even number of bits is a permutation of 0..2^bits - 1. Results of n or more pass through it
+    again until they fall below n (fewer than four passes on average). Small permutations are stored.
     """
     rng = np.random.default_rng([*key, 0])
     if n <= 4096:
@@ -433,7 +455,7 @@ def shuffled(positions: Indices, n: int, key: tuple[int, int]) -> Indices:
 
 
 def triangle(q: Indices) -> tuple[Indices, Indices]:
-    """The q-th of (0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2), (0, 3), ..."""
+    """Return the q-th of the pairs (0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2), (0, 3), ..."""
     b = ((np.sqrt(8.0 * q + 1) - 1) / 2).astype(np.int64)
     b -= b * (b + 1) // 2 > q  # the root is off by one for some q of more than 52 bits
     b += (b + 1) * (b + 2) // 2 <= q
