@@ -16,7 +16,7 @@ Array = NDArray[np.floating]
 
 @pytest.fixture(autouse=True)
 def candidates_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for few images."""
+    """Use the candidate search for few images, too."""
     monkeypatch.setattr(neighbors, "DIRECT", 0)
 
 
@@ -126,21 +126,21 @@ ZERO[2] = 0
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((ROWS, 6), r"k must be at most 5 for 6 embeddings \(an image is not its own neighbor\), got 6\. Ask for fewer"),
+        ((ROWS, 6), r"k must be at most 5 for 6 embeddings \(an image is not its own neighbor\), got 6\. Lower k"),
         ((ROWS[:1], 1), r"k must be at most 0 for 1 embeddings"),
         ((ROWS, 7, ROWS), r"k must be at most 6 for 6 embeddings, got 7"),
         ((ROWS, 0), r"k must be a whole number >= 1, got 0"),
         ((ROWS, 1.0), r"k must be a whole number >= 1, got 1\.0"),
-        ((ROWS, 1, ROWS[:, :1]), r"queries must have as many dimensions as the embeddings, 2, got 1\. Embed both the same way"),
+        ((ROWS, 1, ROWS[:, :1]), r"queries must have the same dimension as the embeddings, 2, got 1\. Embed both the same way"),
         ((ROWS, 1, ROWS[:0]), r"embeddings must have shape \(m, d\) with m, d >= 1, got \(0, 2\)"),
         ((NAN, 1), r"embeddings must be finite, row 3 holds -inf \(first of 1 such rows\)"),
         ((ROWS, 1, NAN), r"queries must be finite, row 3 is not"),
         ((NAN, 1, None, "cosine"), r"embeddings must be finite, row 3 holds -inf"),
         (
             (ZERO, 1, None, "cosine"),
-            r"embeddings must not be zero under metric='cosine', row 2 is \(first of 1\)\. Drop it, or",
+            r"embeddings must be nonzero for metric='cosine', row 2 is zero \(first of 1 such rows\)\. Drop it, or",
         ),
-        ((ROWS, 1, ZERO, "cosine"), r"queries must not be zero under metric='cosine', row 2 is"),
+        ((ROWS, 1, ZERO, "cosine"), r"queries must be nonzero for metric='cosine', row 2 is"),
         ((ROWS, 1, None, "euclid"), r"metric must be one of cosine, euclidean, got 'euclid'\. Did you mean 'euclidean'\?"),
     ],
 )

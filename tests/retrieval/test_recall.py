@@ -24,7 +24,7 @@ Array = NDArray[np.floating]
 
 @st.composite
 def images(draw: st.DrawFn) -> tuple[Array, NDArray[np.int64]]:
-    """Few images in few classes, with ties, duplicates, huge and tiny numbers, near the origin and far from it."""
+    """Draw a few images in a few classes, with ties, duplicates, huge and tiny values, near the origin and far from it."""
     shape = draw(st.tuples(st.integers(2, 24), st.integers(1, 4)))
     elements = draw(
         st.sampled_from(
@@ -61,7 +61,7 @@ def test_recall_at_every_k(case: tuple[Array, NDArray[np.int64]]) -> None:
     ranks = brute_force.first_ranks(X, y)
     ks = range(1, len(X) + 2)
     if not ranks.any():
-        with pytest.raises(ValueError, match=r"labels must have two images of some class, got \d+ images of \d+ classes"):
+        with pytest.raises(ValueError, match=r"a class with two images, got \d+ images of \d+ classes"):
             recall_at_k(X, y, ks)
         return
     recall = recall_at_k(X, y, ks)
@@ -73,7 +73,7 @@ def test_recall_at_every_k(case: tuple[Array, NDArray[np.int64]]) -> None:
 
 
 def kinds(name: str, n: int = 700) -> tuple[Array, NDArray[np.int64]]:
-    """Enough images for several blocks and strips."""
+    """Return enough images for several blocks and strips."""
     rng = np.random.default_rng(0)
     X: Array = rng.standard_normal((n, 8)).astype(np.float32)
     y = rng.integers(0, n // 5, n)
@@ -143,7 +143,7 @@ def test_by_hand() -> None:
 
 def test_all_images_equal() -> None:
     n = 2000
-    y = np.arange(n) % 500  # the first of its class has n / 500 - 1 others, the nearest of them at index i + 500
+    y = np.arange(n) % 500  # the nearest image of the class has the lowest other index: i + 500 for the first, else i % 500
     i = np.arange(n)
     first = np.where(i < 500, i + 500, i % 500)
     np.testing.assert_array_equal(first_ranks(np.ones((n, 3)), y), first - (i < first) + 1)
@@ -232,7 +232,7 @@ def test_bad_input(function, embeddings, labels, text: str) -> None:  # type: ig
 @pytest.mark.parametrize(
     ("ks", "text"),
     [
-        ((), r"ks must hold at least one number, got none\. Pass \(1, 2, 4, 8\)\."),
+        ((), r"ks must contain at least one number, got none\. Pass \(1, 2, 4, 8\)\."),
         ((1, 0), r"each of ks must be a whole number >= 1, got 0"),
         ((1.0,), r"each of ks must be a whole number >= 1, got 1\.0"),
         ((True,), r"each of ks must be a whole number >= 1, got True"),
@@ -249,7 +249,7 @@ def test_bad_choice_and_nothing_to_recall() -> None:
     with pytest.raises(ValueError, match=r"singles must be one of leave-out, miss, got 'left'\. Did you mean 'leave-out'\?"):
         recall_at_k(X, Y, singles="left")
     for singles in ("leave-out", "miss"):
-        with pytest.raises(ValueError, match=r"labels must have two images of some class, got 6 images of 6 classes\. Add"):
+        with pytest.raises(ValueError, match=r"a class with two images, got 6 images of 6 classes\. Add"):
             recall_at_k(X, range(6), singles=singles)
     with pytest.raises(ValueError, match=r"got 1 images of 1 classes"):
         recall_at_k(X[:1], [0])
@@ -264,7 +264,7 @@ def run(code: str, **environment: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads peak memory from /proc")
 def test_memory_does_not_grow_with_the_matrix() -> None:
     code = """
 import numpy as np
@@ -280,7 +280,7 @@ recall_at_k(X, y)
 print(megabytes("VmHWM") - before)
 """
     (grown,) = map(float, run(code))
-    assert grown < 40  # of distances in float32 there are 2,300 MB
+    assert grown < 40  # all distances in float32 would take 2,300 MB
 
 
 @pytest.mark.slow
@@ -306,7 +306,7 @@ print(sum(sum(each.stats.cache_misses.values()) for each in kernels))
 
 
 def test_the_bound_on_rounding_holds_and_is_not_idle() -> None:
-    """What float32 makes of a_i·a_j - h_j, in two orders of summation, against exact arithmetic."""
+    """Compare a_i·a_j - h_j in float32, in two orders of summation, with exact arithmetic."""
     from liftedstruct.retrieval.exact_distances import slack
 
     rng = np.random.default_rng(0)

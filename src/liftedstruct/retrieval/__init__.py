@@ -1,4 +1,4 @@
-"""Nearest neighbors and the retrieval metrics on them: exact Recall@K at any scale, precision, MAP@R."""
+"""Nearest neighbors and retrieval metrics: exact Recall@K at any scale, precision at 1, R-precision and MAP@R."""
 
 from liftedstruct.retrieval.neighbors import nearest_neighbors
 from liftedstruct.retrieval.precision import map_at_r, precision_at_1, r_precision, retrieval_recall

@@ -1,12 +1,12 @@
-r"""The distance that decides, and how far a float32 matrix product may be from it.
+r"""Definition of the exact distance, and a bound on the error of a float32 matrix product.
 
-The distance of two images is defined to the last bit: :math:`D_{ij}^2 = \sum_k (x_{ik} - x_{jk})^2`, differences, squares and
-sum in float64, added up in the order of the dimensions. So :math:`D_{ij} = D_{ji}`, equal vectors are at distance 0, and
-images at equal :math:`D^2` are tied; of these the one with the lower index counts as the nearer.
+The distance of two images is defined to the last bit: $D_{ij}^2 = \sum_k (x_{ik} - x_{jk})^2$, with differences, squares and
+sum in float64, added in the order of the dimensions. Thus $D_{ij} = D_{ji}$, equal vectors have distance 0, and images at equal
+$D^2$ are tied; of these, the one with the lower index counts as nearer.
 
-Nearly all comparisons are decided much faster, from the product :math:`a_i \cdot a_j` in float32 of the centered and scaled
-vectors :math:`a = s (x - c)`. :func:`slack` bounds what rounding can do there, in any order of summation, so a comparison that
-clears it is the one that the defined distance would make. The few others are made with :func:`squares` itself.
+Nearly all comparisons are decided much faster, from the float32 product $a_i \cdot a_j$ of the centered and scaled vectors
+$a = s (x - c)$. `slack` bounds the rounding error for any order of summation, so a comparison with a larger gap agrees with the
+exact distance. The few others are decided by `squares`.
 """
 
 import math
@@ -32,35 +32,35 @@ Integers = NDArray[np.int64]
 kernel: Decorator = compiled(nogil=True, error_model="numpy")
 
 U = 2.0**-24  # half a unit in the last place of float32
-LARGEST = 1e37  # squares up to here cannot overflow float32 on the way
-SAMPLE = 1024  # rows that the center and the scale are taken from
-TINY = 2.0**-120  # per dimension: what float32 loses where it underflows
+LARGEST = 1e37  # squares up to this value cannot overflow float32 in intermediate results
+SAMPLE = 1024  # rows used to estimate the center and the scale
+TINY = 2.0**-120  # error of float32 by underflow, per dimension
 
 
 def as_cpu_matrix(embeddings: EmbeddingsLike) -> Tensor:
-    """Embeddings as a contiguous tensor (n, d) in float32 or float64, out of any graph, on the CPU."""
+    """Return the embeddings as a contiguous CPU tensor (n, d) in float32 or float64, detached from the graph."""
     return as_embeddings(embeddings).detach().cpu().contiguous()
 
 
 def blocks_of(n: int, size: int) -> Iterator[slice]:
-    """0..n in slices of at most ``size``."""
+    """Split 0..n into slices of at most `size`."""
     return (slice(a, min(a + size, n)) for a in range(0, n, size))
 
 
 class Scaler(NamedTuple):
-    """Center and scale of the embeddings: a = scale (x - center) is of the order of one, and its product loses few digits.
+    """Center and scale of the embeddings: a = scale (x - center) is of order one, so that products are accurate.
 
-    The center is a median and the scale a power of two, from a sample of the rows: some rows far out move neither. Any center
-    and scale give the right answer, good ones give it fast.
+    The center is a median and the scale a power of two, from a sample of the rows, so a few outliers change neither. Any center
+    and scale give the correct result; good ones make it fast.
     """
 
     center: Tensor  # c (d,), float64
     scale: float  # s
-    least: float  # what underflow can do to a squared distance, in scaled units
+    least: float  # bound on the underflow error of a squared distance, in scaled units
 
     @staticmethod
     def fit(X: Tensor) -> "Scaler":
-        """The scaler of the embeddings, of which none is infinite or not a number."""
+        """Fit a scaler to the embeddings, which must be finite; `norms` checks this."""
         step = -(-len(X) // SAMPLE)
         with limit_threads(X.numel() // step):
             sample = X[::step].double()
@@ -70,7 +70,7 @@ class Scaler(NamedTuple):
         return Scaler(center, scale, X.shape[1] * (TINY + scale * scale * 2.0**-1073))
 
     def norms(self, X: Tensor) -> Tensor:
-        """‖a_i‖, (n,) in float64; raises if a row of X is not finite or its square too large for float64."""
+        """Compute ‖a_i‖, (n,) in float64; raise an error if a row of X is not finite or its square overflows float64."""
         norms = X.new_empty(len(X), dtype=torch.float64)
         source, center, out = X.numpy(), self.center.numpy(), norms.numpy()
         parallel_for(lambda rows: norms_into(source[rows], center, self.scale, out[rows]), blocks_of(len(X), 4096))
@@ -80,16 +80,16 @@ class Scaler(NamedTuple):
         return norms
 
     def transform(self, X: Tensor, rows: Integers) -> Tensor:
-        """a_i of these rows, in float32."""
+        """Return a_i of these rows, in float32."""
         A = X.new_empty((len(rows), X.shape[1]), dtype=torch.float32)
         scaled_into(X.numpy(), rows, self.center.numpy(), self.scale, A.numpy())
         return A
 
     def floor(self, approximate: Tensor, norms: Tensor) -> Tensor:
-        r"""No row whose float32 squared distance to query i is ``approximate`` or more has a scaled D² below this.     (b,)
+        r"""Bound from below the scaled D² of rows at a float32 squared distance of `approximate` or more from query i.     (b,)
 
-        The error is at most e (‖a_i‖ + ‖a_j‖)². If ‖a_j‖ <= 4 ‖a_i‖ that is 25 e ‖a_i‖². If not, then D >= 3/4 ‖a_j‖, and it is
-        at most (25 / 9) e D². Where float32 may have overflowed nothing is known.
+        The error is at most e (‖a_i‖ + ‖a_j‖)². If ‖a_j‖ <= 4 ‖a_i‖, this is at most 25 e ‖a_i‖². Otherwise, D >= 3/4 ‖a_j‖,
+        and it is at most (25 / 9) e D². If float32 may have overflowed, the bound is -inf.
         """
         e = 2 * (gamma(len(self.center)) + 16 * U)
         a = approximate.double()
@@ -99,25 +99,25 @@ class Scaler(NamedTuple):
 
 @kernel
 def gamma(d: int) -> float:
-    """Relative error of a float32 product of d terms, whatever the order of summation."""
+    """Return the relative error of a float32 product of d terms, for any order of summation."""
     return d * U / (1 - d * U)
 
 
 @kernel
 def slack(norm_i: float, norm_j: float, d: int, c: float, least: float) -> float:
-    r"""How far the float32 value of a_i·a_j - h_j may be from the one that :func:`squares` stands for, h = ‖a‖² / 2.
+    r"""Bound the difference of the float32 value of a_i·a_j - h_j and its value according to `squares`, with h = ‖a‖² / 2.
 
-    The product loses at most gamma(d) ‖a_i‖‖a_j‖. The rounding of a, of h, of the difference and of the float64 sums are each
-    some U (‖a_i‖ + ‖a_j‖)², 5 at most together, and a float32 threshold c is within 2 U |c|.
+    The error of the product is at most gamma(d) ‖a_i‖‖a_j‖. The rounding errors of a, h, the difference and the float64 sums
+    add up to at most 5 U (‖a_i‖ + ‖a_j‖)², and the error of a float32 threshold c is at most 2 U |c|.
     """
     both = (norm_i + norm_j) * (norm_i + norm_j)
-    both = both / (both <= LARGEST)  # infinite where the product may have overflowed and says nothing
+    both = both / (both <= LARGEST)  # infinite if the product may have overflowed
     return 1.001 * (gamma(d) * norm_i * norm_j + U * (5 * both + 2 * abs(c))) + least
 
 
 @kernel
 def squares(X: NDArray[np.floating], i: int, Y: NDArray[np.floating], columns: Integers, count: int, out: Doubles) -> None:
-    """D² of row i of X to the first ``count`` rows ``columns`` of Y: the definition, for eight rows at a time."""
+    """Compute D² from row i of X to the first `count` rows `columns` of Y, as defined above, for eight rows at a time."""
     d = X.shape[1]
     q = 0
     while q + 8 <= count:
@@ -143,7 +143,7 @@ def squares(X: NDArray[np.floating], i: int, Y: NDArray[np.floating], columns: I
 
 @kernel
 def norms_into(X: NDArray[np.floating], center: Doubles, scale: float, norms: Doubles) -> None:
-    """Norms of scale (x - center)."""
+    """Compute the norms of scale (x - center)."""
     for i in range(X.shape[0]):
         s = 0.0
         for k in range(X.shape[1]):
@@ -154,7 +154,7 @@ def norms_into(X: NDArray[np.floating], center: Doubles, scale: float, norms: Do
 
 @kernel
 def scaled_into(X: NDArray[np.floating], rows: Integers, center: Doubles, scale: float, out: Singles) -> None:
-    """Rows scale (x - center) of X, in float32."""
+    """Compute scale (x - center) for these rows of X, in float32."""
     for r in range(len(rows)):
         i = rows[r]
         for k in range(X.shape[1]):

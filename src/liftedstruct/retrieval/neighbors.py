@@ -1,9 +1,8 @@
-"""Lists of nearest neighbors, exact: candidates from faiss in float32, ranked by the distance as defined.
+"""Exact nearest neighbors: faiss finds candidates in float32, which are ranked by the exact distance.
 
-A search in float32 alone may rank near ties wrongly, and drop one at the end of its list. So it is asked for a few candidates
-more than wanted, these are ranked by :func:`~liftedstruct.retrieval.exact_distances.squares`, and the list stands if no image
-outside it can be as near, by the bound on the rounding. If one could, the search goes wider for that row, at last over
-everything.
+A float32 search alone may rank near ties incorrectly and drop one at the end of the list. This search therefore requests a few
+extra candidates and ranks them with `squares`. The list is accepted if the bound on the rounding error excludes that any other
+image is as near. Otherwise the search is repeated for that query with more candidates, in the end with all images.
 """
 
 from functools import cached_property
@@ -23,25 +22,31 @@ __all__ = ["NeighborSearch", "nearest_neighbors"]
 Array = TypeVar("Array", Tensor, NDArray[Any])
 
 METRICS = {"cosine": True, "euclidean": False}
-DIRECT = 1 << 23  # multiplications: less than this is done at once, without candidates
-EXTRA = 31  # candidates beyond those wanted
-ENTRIES = 1 << 21  # of a list at a time
+DIRECT = 1 << 23  # multiplications up to which all distances are computed directly, without candidates
+EXTRA = 31  # additional candidates
+ENTRIES = 1 << 21  # list entries per block of queries
 
 
 def nearest_neighbors(
     embeddings: Array, k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
 ) -> tuple[Array, Array]:
-    """The k nearest embeddings of each query, nearest first; of two at the same squared distance the lower index comes first.
+    """Find the k nearest embeddings of each query, nearest first.
+
+    The result is exact. Of two embeddings at the same squared distance, the one with the lower index comes first.
 
     Args:
         embeddings: (n, d), an array or a tensor of any float type; computed on the CPU.
-        k: how many to list.
-        queries: (m, d); without them every image is a query, and not its own neighbor.
-        metric: "euclidean", or "cosine" for 1 - cos of the angle.
+        k: number of neighbors per query.
+        queries: (m, d). Default: every embedding is a query, and is not its own neighbor.
+        metric: "euclidean", or "cosine" for 1 minus the cosine of the angle.
 
     Returns:
-        distances (m, k) in float64 and indices (m, k); arrays for arrays, tensors on the same device for tensors. The cosine
-        distance is taken as half the squared Euclidean distance of the unit vectors, which keeps its digits at small angles.
+        The distances, (m, k) in float64, and the indices, (m, k). They are arrays if `embeddings` is an array, and tensors on
+        the same device if it is a tensor. The cosine distance is computed as half the squared Euclidean distance of the unit
+        vectors, which is accurate at small angles.
+
+    Raises:
+        ValueError: if there are fewer than k neighbors, or if an input is invalid.
 
     >>> import numpy as np
     >>> distances, indices = nearest_neighbors(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]), k=2)
@@ -56,7 +61,7 @@ def nearest_neighbors(
     most = n - (queries is None)
     if k > most:
         why = " (an image is not its own neighbor)" if queries is None else ""
-        raise ValueError(f"k must be at most {most} for {n} embeddings{why}, got {k}. Ask for fewer, or pass more embeddings.")
+        raise ValueError(f"k must be at most {most} for {n} embeddings{why}, got {k}. Lower k, or pass more embeddings.")
     if queries is None:
         Q, own = X, torch.arange(n)
     else:
@@ -78,15 +83,15 @@ def nearest_neighbors(
 
 
 class NeighborSearch:
-    """A search among the rows of X, a CPU tensor: candidates from faiss, then the defined distance."""
+    """Search among the rows of X, a CPU tensor: candidates from faiss, ranked by the exact distance."""
 
     def __init__(self, X: Tensor) -> None:
         self.X, self.scaler = X, Scaler.fit(X)
-        self.scaler.norms(X)  # checks X
+        self.scaler.norms(X)  # raises an error if X is not finite
 
     @cached_property
     def index(self) -> Any:
-        """The scaled rows in faiss; made when first asked for, as few rows need no index."""
+        """The faiss index of the scaled rows, built on first use: small searches need none."""
         import faiss
 
         index = faiss.IndexFlatL2(self.X.shape[1])
@@ -95,11 +100,11 @@ class NeighborSearch:
         return index
 
     def rows_at_once(self, k: int) -> int:
-        """As many queries as fit a modest memory with lists of k."""
+        """Return the number of queries per block with lists of k neighbors, to limit memory."""
         return max(1, min(1024, ENTRIES // (k + 1 + EXTRA)))
 
     def nearest(self, Q: Tensor, k: int, own: Tensor) -> tuple[Tensor, Tensor]:
-        """Squared distances and indices of the k nearest rows of X, (b, k) each; ``own`` are the queries' rows in X, or -1."""
+        """Return squared distances and indices of the k nearest rows of X, (b, k); `own` is each query's row in X, or -1."""
         norms = self.scaler.norms(Q)
         with limit_threads(len(self.X) * Q.numel()):
             return self._nearest(Q, norms, k, own, k + 1 + EXTRA)
@@ -131,16 +136,16 @@ class NeighborSearch:
         return torch.cat([D2 for D2, _ in lists]), torch.cat([order for _, order in lists])
 
     def _squares(self, Q: Tensor, j: Tensor) -> Tensor:
-        """The defined D² of each query to its list of rows of X.                                               (b, c)"""
+        """Compute the exact D² of each query to its list of rows of X.                                         (b, c)"""
         D2 = np.empty(j.shape)
         source, lists, gallery = Q.numpy(), j.numpy(), self.X.numpy()
-        parts = blocks_of(len(Q), max(1, (1 << 22) // (j.shape[1] * Q.shape[1])))  # some milliseconds each
+        parts = blocks_of(len(Q), max(1, (1 << 22) // (j.shape[1] * Q.shape[1])))  # a few milliseconds each
         parallel_for(lambda rows: squares_of_lists(source[rows], gallery, lists[rows], D2[rows]), parts)
         return torch.from_numpy(D2)
 
 
 def _sorted(D2: Tensor, j: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Lists that are ordered by index, ordered by distance and then index; an image's own row goes to the end."""
+    """Sort lists, given in order of index, by distance and then index; an image's own row goes last."""
     D2, at = D2.masked_fill(j == own[:, None], torch.inf).sort(dim=1, stable=True)
     return D2, j.gather(1, at)
 
@@ -149,7 +154,7 @@ def _queries(queries: EmbeddingsLike, X: Tensor) -> Tensor:
     Q = as_cpu_matrix(queries)
     if Q.shape[1] != X.shape[1]:
         raise ValueError(
-            f"queries must have as many dimensions as the embeddings, {X.shape[1]}, got {Q.shape[1]}. Embed both the same way."
+            f"queries must have the same dimension as the embeddings, {X.shape[1]}, got {Q.shape[1]}. Embed both the same way."
         )
     bad = (~Q.isfinite().all(dim=1)).nonzero().squeeze(1)
     if len(bad):
@@ -158,15 +163,15 @@ def _queries(queries: EmbeddingsLike, X: Tensor) -> Tensor:
 
 
 def _unit(X: Tensor, what: str) -> Tensor:
-    """Rows of length one, in float64."""
+    """Normalize the rows to unit length, in float64."""
     if not X.isfinite().all():
         check_finite(X, torch.inf)
     largest = X.abs().amax(dim=1, keepdim=True).double()
     zero = (largest == 0).squeeze(1)
     if zero.any():
         raise ValueError(
-            f"{what} must not be zero under metric='cosine', row {int(zero.nonzero()[0])} is (first of {int(zero.sum())}). "
-            "Drop it, or use metric='euclidean'."
+            f"{what} must be nonzero for metric='cosine', row {int(zero.nonzero()[0])} is zero "
+            f"(first of {int(zero.sum())} such rows). Drop it, or use metric='euclidean'."
         )
     unit = X.double() / largest
     return unit.div_(torch.linalg.vector_norm(unit, dim=1, keepdim=True))
@@ -174,6 +179,6 @@ def _unit(X: Tensor, what: str) -> Tensor:
 
 @kernel
 def squares_of_lists(Q: NDArray[np.floating], X: NDArray[np.floating], lists: Integers, out: Doubles) -> None:
-    """D² of each query to its list of rows of X."""
+    """Compute D² of each query to its list of rows of X."""
     for r in range(len(Q)):
         squares(Q, r, X, lists[r], lists.shape[1], out[r])

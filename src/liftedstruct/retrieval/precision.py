@@ -1,16 +1,16 @@
-r"""Precision among the nearest, for comparison with newer papers, and the recall of information retrieval.
+r"""Precision metrics for comparison with newer papers, and recall as in information retrieval.
 
-A query has R positives, the other images of its class. Names collide in this field; this is which is which:
+A query has R positives, the other images of its class. The names of these metrics are easily confused:
 
-==========================  ===================================================================================
-recall_at_k                 is **any** positive among the K nearest? The paper's Recall@K
-precision_at_1              is the nearest a positive? The same as Recall@1
-r_precision                 which share of the R nearest are positives?
-map_at_r                    the same, but early positives count more (Musgrave, Belongie and Lim, 2020)
-retrieval_recall            which share of the R positives are among the K nearest? Information retrieval's recall
-==========================  ===================================================================================
+| function           | metric                                                                                        |
+|--------------------|-----------------------------------------------------------------------------------------------|
+| `recall_at_k`      | is **any** positive among the K nearest? The paper's Recall@K                                 |
+| `precision_at_1`   | is the nearest neighbor a positive? Equal to Recall@1                                         |
+| `r_precision`      | fraction of positives among the R nearest                                                     |
+| `map_at_r`         | the same, but early positives count more (Musgrave, Belongie and Lim, 2020)                   |
+| `retrieval_recall` | fraction of the R positives that are among the K nearest, the recall of information retrieval |
 
-All are averages over the queries that have a positive. Neighbors are exact, and of equal distances the lower index is nearer.
+All are averages over the queries that have a positive. Neighbors are exact; ties go to the lower index.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,14 @@ __all__ = ["map_at_r", "precision_at_1", "r_precision", "retrieval_recall"]
 
 
 def precision_at_1(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
-    """Share of queries whose nearest other image is of their class; the same number as Recall@1.
+    """Compute precision at 1: the fraction of queries whose nearest neighbor belongs to their class. Equal to Recall@1.
+
+    Args:
+        embeddings: (n, d), an array or a tensor of any float type; computed on the CPU.
+        labels: (n,), integers or strings.
+
+    Returns:
+        The average over the queries that have a positive, 0 to 1.
 
     >>> import numpy as np
     >>> precision_at_1(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"])
@@ -37,10 +44,17 @@ def precision_at_1(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
 
 
 def r_precision(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
-    r"""Share of positives among the R nearest of a query, R being the number of its positives; averaged over queries.
+    r"""Compute R-precision: the fraction of positives among the R nearest neighbors of a query with R positives.
 
-    Example: of the three a on a line, those at 0 and 1 have (1, 3) and (0, 3) as their two nearest, all of them a. The a at 3
-    has 3.5 and 1, one of two. The b at 3.5 has an a nearest, the b at 9 a b.
+    Args:
+        embeddings: (n, d), an array or a tensor of any float type; computed on the CPU.
+        labels: (n,), integers or strings.
+
+    Returns:
+        The average over the queries that have a positive, 0 to 1.
+
+    In this example, the two nearest neighbors of the `a` at 0 and of the `a` at 1 are both `a`. The `a` at 3 has a `b` at 3.5
+    and an `a` at 1, one of two. The nearest neighbor of the `b` at 3.5 is an `a`, and that of the `b` at 9 is a `b`.
 
     >>> import numpy as np
     >>> r_precision(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"])  # (1 + 1 + 1/2 + 0 + 1) / 5
@@ -50,14 +64,22 @@ def r_precision(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
 
 
 def map_at_r(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
-    r"""Mean average precision at R, of Musgrave, Belongie and Lim, *A Metric Learning Reality Check* (2020).
+    r"""Compute mean average precision at R (Musgrave, Belongie and Lim, *A Metric Learning Reality Check*, 2020).
 
-    .. math:: \mathrm{MAP@R} = \frac{1}{R} \sum_{i=1}^{R} P(i), \qquad
-              P(i) = \text{precision at } i \text{ if the } i\text{-th nearest is a positive, else } 0
+    $$
+    \text{MAP@R} = \frac{1}{R} \sum_{i=1}^{R} P(i)
+    $$
 
-    averaged over queries.
+    averaged over queries, where $P(i)$ is the precision at i if the i-th nearest neighbor is a positive, and 0 otherwise.
 
-    Example: as for :func:`r_precision`, but the a at 3 has its positive second, where precision is 1/2.
+    Args:
+        embeddings: (n, d), an array or a tensor of any float type; computed on the CPU.
+        labels: (n,), integers or strings.
+
+    Returns:
+        The average over the queries that have a positive, 0 to 1.
+
+    The example is as in `r_precision`, but the positive of the `a` at 3 comes second, where the precision is 1/2.
 
     >>> import numpy as np
     >>> map_at_r(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"])  # (1 + 1 + (0 + 1/2)/2 + 0 + 1) / 5
@@ -74,10 +96,18 @@ def map_at_r(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
 
 
 def retrieval_recall(embeddings: EmbeddingsLike, labels: LabelsLike, ks: Iterable[int] = (1, 2, 4, 8)) -> dict[int, float]:
-    r"""Share of **all** of a query's positives that are among its K nearest, averaged over queries: {K: share}.
+    r"""Compute the fraction of **all** positives of a query that are among its K nearest neighbors, averaged over queries.
 
-    This is what information retrieval calls recall. The Recall@K of metric learning asks for **one** positive only, and is
-    :func:`recall_at_k`: an image with three positives, one of them nearest, has Recall@1 = 1 and retrieval recall 1/3.
+    This is recall as in information retrieval. The Recall@K of metric learning, `recall_at_k`, needs only **one** positive: an
+    image with three positives, one of which is its nearest neighbor, has Recall@1 = 1 and retrieval recall 1/3.
+
+    Args:
+        embeddings: (n, d), an array or a tensor of any float type; computed on the CPU.
+        labels: (n,), integers or strings.
+        ks: the values of K.
+
+    Returns:
+        A dict from K to the average over the queries that have a positive, 0 to 1.
 
     >>> import numpy as np
     >>> from liftedstruct.retrieval import recall_at_k
@@ -100,21 +130,21 @@ def _average(parts: Iterable[Tensor]) -> float:
 
 
 def _hits_up_to_r(embeddings: EmbeddingsLike, labels: LabelsLike) -> Iterator[tuple[Tensor, Tensor]]:
-    """As :func:`_hits`, and false beyond the R nearest."""
+    """Yield the same as `_hits`, with false beyond the R nearest neighbors."""
     for hits, R in _hits(embeddings, labels):
         yield hits & (torch.arange(hits.shape[1], device=hits.device) < R[:, None]), R
 
 
 def _hits(embeddings: EmbeddingsLike, labels: LabelsLike, k: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Blocks of queries: which of their k nearest (R if none is given) are positives (b, k), and R in float64 (b,)."""
+    """Yield for blocks of queries which of the k nearest (default: R) are positives, (b, k), and R, (b,) in float64."""
     X = as_cpu_matrix(embeddings)
     y = as_labels(labels, X)
     _, classes, sizes = y.unique(return_inverse=True, return_counts=True)
     R = sizes[classes] - 1
-    R, queries = R.sort(descending=True, stable=True)  # queries with lists of about the same length together
+    R, queries = R.sort(descending=True, stable=True)  # groups queries with lists of similar length
     n_queries = int((R > 0).sum())
     if not n_queries:
-        raise ValueError(f"labels must have two images of some class, got {len(X)} images of {len(X)} classes. Add images.")
+        raise ValueError(f"labels must have a class with two images, got {len(X)} images of {len(X)} classes. Add images.")
     search = NeighborSearch(X)
     begin = 0
     while begin < n_queries:

@@ -1,8 +1,8 @@
-"""The compiled half of :mod:`liftedstruct.retrieval.recall`: a block of products, compared and counted while in the cache.
+"""Compiled kernels of `liftedstruct.retrieval.recall`: they compare and count a block of products while it is in the cache.
 
-Positions i, j are those of the images sorted by class; ``order`` has their index in the caller's embeddings. Everything is
-compared on the scale of v = a_i·a_j - h_j with h = ‖a‖² / 2: there D²_ij < t_i is v > c_i with c_i = h_i - s² t_i / 2. Above
-c_i + slack or below c_i - slack the product has decided; what lies between is *open*, and decided by :func:`squares`.
+Positions i and j refer to the images sorted by class; `order` maps them to the caller's indices. Comparisons use
+v = a_i·a_j - h_j with h = ‖a‖² / 2: D²_ij < t_i is equivalent to v > c_i with c_i = h_i - s² t_i / 2. Above c_i + slack or
+below c_i - slack, the product decides. Comparisons in between are *open*, and `squares` decides them.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ __all__ = ["count", "nearest_positives"]
 Bounds = tuple[np.float32, np.float32, np.float32]
 ColumnBounds = tuple[Singles, Singles, Singles]
 
-STRIP = 256  # columns that are compared with all rows of a block before the next: what is kept of them stays in L1
+STRIP = 256  # columns compared with all rows of a block at a time, so that their bounds and counts stay in the L1 cache
 
 
 @kernel
@@ -33,7 +33,7 @@ def nearest_positives(
     t: Doubles,
     p: Integers,
 ) -> None:
-    """Lower t_i, the squared distance to the nearest positive, and p_i, its index, by what is in G = a_i·a_j."""
+    """Update t_i, the squared distance to the nearest positive, and p_i, its index, from a block of G = a_i·a_j."""
     d = X.shape[1]
     near, found = np.empty(G.shape[1], np.int64), np.empty(G.shape[1])
     for r in range(G.shape[0]):
@@ -47,7 +47,7 @@ def nearest_positives(
                 widest = max(widest, norm)
                 if v > best:
                     best, guess = v, q
-        if guess >= 0:  # likely the nearest: after it few others are near enough to be compared
+        if guess >= 0:  # likely the nearest: few others then need an exact comparison
             near[0] = order[j0 + guess]
             squares(X, order[i], X, near, 1, found)
             if found[0] < t[i] or (found[0] == t[i] and near[0] < p[i]):
@@ -79,7 +79,7 @@ def count(
     least: float,
     nearer: Integers,
 ) -> None:
-    """Add to ``nearer`` who is nearer than the nearest positive, to rows and columns of G = a_i·a_j, pairs i < j only."""
+    """Add to `nearer` the numbers of images nearer than the nearest positive, for rows and columns of G = a_i·a_j, i < j."""
     d = X.shape[1]
     low, high, half = np.empty(STRIP, np.float32), np.empty(STRIP, np.float32), np.empty(STRIP, np.float32)
     open_columns, near, found = np.empty(STRIP, np.int64), np.empty(STRIP, np.int64), np.empty(STRIP)
@@ -103,7 +103,7 @@ def count(
             row = G[r, begin + first : begin + width]
             columns = low[first:width], high[first:width], half[first:width]
             n_nearer, n_open = compare(row, (low_i, high_i, half_i), columns, counts[first:])
-            if n_open > 0 or e == np.inf:  # an overflow may hide from compare()
+            if n_open > 0 or e == np.inf:  # compare() may miss an overflow
                 n_near = 0
                 for q in range(first, width):
                     v, w = row[q - first] - half[q], row[q - first] - half_i
@@ -125,16 +125,16 @@ def count(
 
 @kernel
 def is_open(v: np.float32, low: np.float32, high: np.float32) -> bool:
-    """Neither surely below nor surely above; not a number is neither."""
+    """Return whether v is neither certainly below nor certainly above the threshold; NaN is open."""
     return not v < low and not v > high
 
 
 @kernel
 def compare(row: Singles, bounds_i: Bounds, bounds: ColumnBounds, counts: NDArray[np.int32]) -> tuple[int, int]:
-    """How many columns are surely nearer to the row, and how many comparisons are open; counts the rows nearer to a column.
+    """Count the columns certainly nearer to the row, the open comparisons, and in `counts` the rows nearer to each column.
 
-    Bounds are c - slack, c + slack and h, of the row and of each column. Written so that it becomes vector instructions:
-    32-bit numbers only, and no branch.
+    Bounds are c - slack, c + slack and h, for the row and for each column. The loop is written to be vectorized: 32-bit numbers
+    only, and no branches.
     """
     (low_i, high_i, half_i), (low, high, half) = bounds_i, bounds
     n_nearer, n_open = np.int32(0), np.int32(0)

@@ -1,9 +1,9 @@
-r"""Recall@K for every K at once, from the rank of the first same-class image, without a list of neighbors.
+r"""Recall@K for every K at once, from the rank of the first same-class image, without lists of neighbors.
 
-The rank of a query's first positive is one plus the number of images nearer than it. So find the distance to the nearest
-positive, :math:`d^+_i`, then count block by block the images with :math:`D_{ij} < d^+_i`, or at :math:`d^+_i` with a lower
-index. No heap, memory of a few blocks, and as :math:`D` is symmetric, half of its blocks are enough. The products are in
-float32, the answer is exact: see :mod:`liftedstruct.retrieval.exact_distances`.
+The rank of a query's first positive is one plus the number of images nearer than it. The algorithm finds the distance to the
+nearest positive, $d^+_i$, then counts block by block the images with $D_{ij} < d^+_i$, or at $d^+_i$ with a lower index. It
+needs no heap and only the memory of a few blocks. Since $D$ is symmetric, half of its blocks are enough. The products are in
+float32, but the result is exact: see `liftedstruct.retrieval.exact_distances`.
 """
 
 from collections.abc import Iterable
@@ -22,38 +22,48 @@ from liftedstruct.runtime.threads import limit_threads, parallel_for
 
 __all__ = ["SINGLES", "Recall", "check_ks", "first_ranks", "recall_at_k"]
 
-ROWS, COLUMNS = 256, 1024  # of a product, which stays in the cache of the thread that makes it
-UNREACHED = 3e38  # c of an image without positives: no product comes near it
+ROWS, COLUMNS = 256, 1024  # of a product, so that it stays in the cache of its thread
+UNREACHED = 3e38  # c of an image without positives, larger than any product
 SINGLES = {"leave-out": False, "miss": True}
 
 
 class Recall(dict[int, float]):
-    """{K: Recall@K}, an ordinary dict that also knows how many queries it is the average of, and of the single images."""
+    """Dict from K to Recall@K.
 
-    queries: int  # images in the average
-    singles: int  # images that are alone in their class, so that no K finds another
+    Attributes:
+        queries: number of images averaged over.
+        singles: number of images that are alone in their class.
+    """
+
+    queries: int
+    singles: int
 
 
 def recall_at_k(
     embeddings: EmbeddingsLike, labels: LabelsLike, ks: Iterable[int] = (1, 2, 4, 8), *, singles: str = "leave-out"
 ) -> Recall:
-    r"""Share of queries with **at least one** image of their class among the K nearest others, as in the paper.
+    r"""Compute Recall@K: the fraction of queries with **at least one** image of their class among their K nearest neighbors.
 
-    Every image is a query once, all others are its gallery, distances are Euclidean, and images at equal distance are ranked by
-    index. This is the Recall@K of metric learning; the share of **all** images of the class that are among the K nearest is
-    :func:`liftedstruct.retrieval_recall`, another number. Recall@1 is :func:`liftedstruct.precision_at_1`.
+    This is the Recall@K of the paper and of metric learning. Every image is a query once, with all other images as its gallery.
+    Distances are Euclidean, and images at equal distance are ranked by index. The fraction of **all** images of the class that
+    are among the K nearest is a different metric, `retrieval_recall`. Recall@1 is equal to `precision_at_1`.
 
     Args:
         embeddings: (n, d), an array or a tensor of any float type; computed on the CPU.
         labels: (n,), integers or strings.
-        ks: the values of K; all together take as long as one.
-        singles: what to do with images that are alone in their class: "leave-out" of the average, or count as a "miss".
+        ks: the values of K; several take no longer than one.
+        singles: how to treat images that are alone in their class: "leave-out" excludes them from the average, and "miss"
+            counts them as queries without a hit.
 
     Returns:
-        {K: share}, with ``.queries``, the number of images averaged over, and ``.singles``, of images alone in their class.
+        A dict from K to the fraction, with two attributes. `queries` is the number of images averaged over, and `singles` is
+        the number of images that are alone in their class.
 
-    Example: five images on a line, and one alone in its class. The a at 3 has a b before its first a; the b at 3.5 has all
-    three a before its b.
+    Raises:
+        ValueError: if no class has two images, or if an input is invalid.
+
+    In this example, the `a` at 3 has a `b` before its first `a`, the `b` at 3.5 has all three `a` before its `b`, and the `c`
+    is alone in its class.
 
     >>> import numpy as np
     >>> x = np.array([[0.0], [1.0], [3.0], [3.5], [9.0], [20.0]])
@@ -67,7 +77,7 @@ def recall_at_k(
     ranks = first_ranks(embeddings, labels)
     alone = int((ranks == 0).sum())
     if alone == len(ranks):
-        raise ValueError(f"labels must have two images of some class, got {alone} images of {alone} classes. Add images.")
+        raise ValueError(f"labels must have a class with two images, got {alone} images of {alone} classes. Add images.")
     recall = Recall()
     recall.queries, recall.singles = len(ranks) - (0 if missed else alone), alone
     for k in ks:
@@ -76,9 +86,9 @@ def recall_at_k(
 
 
 def first_ranks(embeddings: EmbeddingsLike, labels: LabelsLike, progress: bool = False) -> Integers:
-    """Rank (1 is nearest) of each image's first same-class image among all others; 0 if it is alone in its class.    (n,)
+    """Compute the rank of each image's first same-class image: 1 if it is the nearest, 0 if there is none.           (n,)
 
-    Ties in the distance are broken by index, the lower is the nearer. With ``progress`` a bar on stderr tells how far it is.
+    Ties go to the lower index. With `progress`, show a progress bar on stderr.
 
     >>> import numpy as np
     >>> first_ranks(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"]).tolist()
@@ -91,19 +101,19 @@ def first_ranks(embeddings: EmbeddingsLike, labels: LabelsLike, progress: bool =
 
 
 def check_ks(ks: Iterable[int]) -> list[int]:
-    """The values of K as whole numbers; there must be one."""
+    """Return the values of K as a list of whole numbers, and raise an error if there are none."""
     if not isinstance(ks, Iterable):
         raise ValueError(f"ks must be whole numbers, such as (1, 2, 4, 8), got {ks!r}. Pass a list or a tuple.")
     checked = [check_count("each of ks", k) for k in ks]
     if not checked:
-        raise ValueError("ks must hold at least one number, got none. Pass (1, 2, 4, 8).")
+        raise ValueError("ks must contain at least one number, got none. Pass (1, 2, 4, 8).")
     return checked
 
 
 def _first_ranks(X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: int = COLUMNS) -> Integers:
-    """Blocks of ``height`` rows and ``width`` columns, shared among threads.
+    """Compute the ranks in blocks of `height` rows and `width` columns, shared among threads.
 
-    Images are sorted by class, and by index within it: position i is image order[i], its class starts[i]..stops[i].
+    Images are sorted by class, then by index: position i is image order[i], and its class is starts[i]..stops[i].
     """
     n = len(X)
     order = np.argsort(y, kind="stable")
@@ -113,7 +123,7 @@ def _first_ranks(X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: in
     scaler = Scaler.fit(X)
     norms = scaler.norms(X).numpy()[order]
     source = X.numpy()
-    t, p = np.full(n, np.inf), np.full(n, n)  # of each image's nearest positive: D² and index        (n,)
+    t, p = np.full(n, np.inf), np.full(n, n)  # D² and index of each image's nearest positive         (n,)
     nearer = np.zeros(n, np.int64)
     lock = Lock()
 
@@ -131,7 +141,7 @@ def _first_ranks(X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: in
         counts = np.zeros(columns.stop, np.int64)
         for rows in blocks_of(columns.stop, height):
             A = scaler.transform(X, order[rows])
-            j0 = max(columns.start, rows.start)  # what is left of the diagonal is the mirror image of what is right
+            j0 = max(columns.start, rows.start)  # skip what is left of the diagonal: D is symmetric
             G = space[: len(A) * (columns.stop - j0)].view(len(A), columns.stop - j0)
             torch.mm(A, B[j0 - columns.start :].T, out=G)  # a_i·a_j                                  (b, w)
             count(G.numpy(), rows.start, j0, source, order, norms, c, t, p, scaler.least, counts)
