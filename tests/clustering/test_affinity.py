@@ -26,7 +26,7 @@ def blobs(classes: int, images: int, d: int, spread: float, seed: int) -> Matrix
 
 
 def net_similarity(X: Matrix, exemplars: NDArray[np.int64], preference: float) -> float:
-    """From the definition, with every point at its nearest exemplar."""
+    """Compute the net similarity from the definition, with every point at its nearest exemplar."""
     S = -np.square(X[:, None] - X[None, exemplars]).sum(axis=-1)
     S = S.max(axis=1)
     S[exemplars] = preference
@@ -105,7 +105,7 @@ def test_close_to_the_optimum_of_every_set_of_exemplars(seed: int, share: float,
     found = affinity_propagation(X, preference=preference)
     consistent(found, X)
     assert found.net_similarity <= optimum + 1e-6 * abs(optimum)
-    assert found.net_similarity >= 1.3 * optimum  # message passing is no exhaustive search; most are at the optimum, see below
+    assert found.net_similarity >= 1.3 * optimum  # not an exhaustive search; most results are optimal, see below
 
 
 def test_most_small_problems_are_solved_to_the_optimum() -> None:
@@ -144,7 +144,7 @@ def test_other_numbers_are_reached_by_the_preference_alone(K: int) -> None:
 
 def test_a_number_that_is_jumped_over_is_said() -> None:
     X = np.repeat(np.array([0.0, 50.0]), 10)[:, None]
-    with pytest.warns(UserWarning, match="no preference was found that gives 5 clusters, 2 are the nearest") as said:
+    with pytest.warns(UserWarning, match="gives 5 clusters, the nearest number is 2") as said:
         found = affinity_propagation(X, n_clusters=5)
     assert said[0].filename == __file__
     assert found.requested == 5
@@ -176,7 +176,7 @@ def test_a_number_out_of_reach_of_the_graph_names_the_neighbours_needed(neighbor
 
 
 def test_the_same_on_one_thread_and_on_all() -> None:
-    X = np.random.default_rng(0).uniform(size=(600, 2))  # enough that threads are used
+    X = np.random.default_rng(0).uniform(size=(600, 2))  # enough for several threads
     threads = numba.get_num_threads()
     several = affinity_propagation(X, n_clusters=30)
     try:
@@ -198,7 +198,7 @@ def test_any_float_type_array_or_tensor() -> None:
 @pytest.mark.parametrize("spread", [0.0, 0.01])
 def test_one_heap_and_an_outlier(spread: float) -> None:
     X = np.concatenate((spread * np.random.default_rng(0).normal(size=(9, 1)), [[10.0]]))
-    for preference in (-1.0, -40.0):  # the outlier is an exemplar long before the heap has one
+    for preference in (-1.0, -40.0):  # the outlier becomes an exemplar long before the cluster has one
         assert affinity_propagation(X, preference=preference).labels.tolist() == [0] * 9 + [1]
     assert affinity_propagation(X, n_clusters=2).labels.tolist() == [0] * 9 + [1]
 
@@ -230,7 +230,7 @@ def test_near_duplicates_keep_their_digits() -> None:
 
 
 def test_all_pairs_that_would_not_fit_and_no_graph_that_helps() -> None:
-    with pytest.raises(ValueError, match=r"200 points in 5 clusters must have memory for all pairs, .* Raise max_bytes"):
+    with pytest.raises(ValueError, match=r"200 points in 5 clusters need .* Raise max_bytes"):
         affinity_propagation(np.random.default_rng(0).normal(size=(200, 2)), n_clusters=5, max_bytes=1000)
 
 
@@ -247,11 +247,13 @@ def test_degenerate_inputs() -> None:
     assert affinity_propagation(same, n_clusters=1).n_clusters == 1
     assert affinity_propagation(same, n_clusters=20).n_clusters == 20
     assert affinity_propagation(same, preference=-3.0).net_similarity == pytest.approx(-3)
-    assert affinity_propagation(blobs(4, 5, 2, 0.1, 0), preference=1.0).n_clusters == 20  # each is worth more alone
+    assert (
+        affinity_propagation(blobs(4, 5, 2, 0.1, 0), preference=1.0).n_clusters == 20
+    )  # a positive preference makes every point an exemplar
 
 
 def test_oscillation_is_damped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preference_search, "TIE_BREAK", 0.0)  # with it, not one of a hundred such sets oscillates
+    monkeypatch.setattr(preference_search, "TIE_BREAK", 0.0)  # with it, none of a hundred such datasets oscillates
     X = torch.from_numpy(np.round(1.5 * np.random.default_rng(2).normal(size=(12, 2))))
     stubborn = preference_search.PreferenceSearch(all_pairs(X - X.mean(dim=0)), damping=0.5, max_iter=1000, convergence_iter=10)
     stubborn.step(0.3 * median_similarity(X))
@@ -278,7 +280,7 @@ def test_progress_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         ({"n_clusters": 7}, "n_clusters must be at most the number of points, got 7 for 6 points"),
         ({"n_clusters": 0}, "n_clusters must be a whole number >= 1, got 0"),
         ({"n_clusters": 2.5}, "n_clusters must be a whole number >= 1, got 2.5"),
-        ({"n_clusters": 2, "preference": -1.0}, "one of n_clusters and preference must be given, got both"),
+        ({"n_clusters": 2, "preference": -1.0}, "only one of n_clusters and preference must be given, got both"),
         ({"preference": np.nan}, "preference must be finite, got nan"),
         ({"preference": "low"}, "preference must be finite, got low"),
         ({"damping": "much"}, "damping must be at least 0.5 and less than 1, got much"),

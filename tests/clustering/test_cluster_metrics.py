@@ -14,7 +14,7 @@ PARTITIONS = st.lists(st.tuples(st.integers(0, 6), st.integers(-3, 3)), min_size
 
 
 def f1_by_pairs(labels: list[int], clusters: list[int]) -> float:
-    """From the definition, one pair after the other."""
+    """Compute F1 from the definition, pair by pair."""
     pairs = list(combinations(range(len(labels)), 2))
     right = sum(labels[i] == labels[j] and clusters[i] == clusters[j] for i, j in pairs)
     said = sum(clusters[i] == clusters[j] for i, j in pairs)
@@ -52,13 +52,15 @@ def test_contingency_counts_every_image_once(points: list[tuple[int, int]]) -> N
 
 
 def test_by_hand() -> None:
-    # Clusters {a, a, b} and {b}: H of the classes log 2, H of the clusters (3/4) log (4/3) + (1/4) log 4,
+    # Clusters {a, a, b} and {b}: the entropy of the classes is log 2, of the clusters (3/4) log (4/3) + (1/4) log 4,
     # I = (2/4) log (4·2 / (3·2)) + (1/4) log (4·1 / (3·2)) + (1/4) log (4·1 / (1·2)).
     labels, clusters = ["a", "a", "b", "b"], [5, 5, 5, 9]
     H = np.log(2) + 0.75 * np.log(4 / 3) + 0.25 * np.log(4)
     I = 0.5 * np.log(4 / 3) + 0.25 * np.log(2 / 3) + 0.25 * np.log(2)  # noqa: E741
     assert nmi(labels, clusters) == pytest.approx(2 * I / H, rel=1e-14)
-    assert pairwise_f1(labels, clusters) == 2 * 1 / (3 + 2)  # a pair of a; three pairs in clusters, two in classes
+    assert pairwise_f1(labels, clusters) == 2 * 1 / (
+        3 + 2
+    )  # one pair of a in a cluster; three pairs in clusters, two in classes
 
 
 def test_exact_at_the_ends() -> None:
@@ -77,12 +79,12 @@ def test_the_order_of_images_and_the_names_of_clusters_do_not_matter() -> None:
     rng = np.random.default_rng(1)
     labels, clusters = rng.integers(2**62, 2**62 + 40, size=1000), rng.integers(50, size=1000)
     order, names = rng.permutation(1000), rng.permutation(50)
-    for measure in (nmi, pairwise_f1):
-        expected = measure(labels, clusters)
-        assert measure(labels[order], names[clusters][order]) == expected
-        assert measure(torch.from_numpy(labels), torch.from_numpy(clusters)) == expected
-        assert measure(labels.tolist(), [str(cluster) for cluster in clusters]) == expected
-        assert measure(clusters, labels) == pytest.approx(expected, rel=1e-12)  # both are symmetric
+    for metric in (nmi, pairwise_f1):
+        expected = metric(labels, clusters)
+        assert metric(labels[order], names[clusters][order]) == expected
+        assert metric(torch.from_numpy(labels), torch.from_numpy(clusters)) == expected
+        assert metric(labels.tolist(), [str(cluster) for cluster in clusters]) == expected
+        assert metric(clusters, labels) == pytest.approx(expected, rel=1e-12)  # both are symmetric
 
 
 def test_a_million_images_in_two_clusters_do_not_overflow() -> None:
@@ -94,16 +96,16 @@ def test_a_million_images_in_two_clusters_do_not_overflow() -> None:
     assert nmi(labels, clusters) == 0.0
 
 
-@pytest.mark.parametrize("measure", [nmi, pairwise_f1, contingency])
+@pytest.mark.parametrize("metric", [nmi, pairwise_f1, contingency])
 @pytest.mark.parametrize(
     ("labels", "clusters", "text"),
     [
         (
             [0, 1],
             [0],
-            r"labels and clusters must have one shape \(n,\) with n >= 1, got \(2,\) and \(1,\)\. Pass a label and a",
+            r"labels and clusters must have the same shape \(n,\) with n >= 1, got \(2,\) and \(1,\)\. Pass a label and a",
         ),
-        ([], [], r"labels and clusters must have one shape \(n,\) with n >= 1, got \(0,\) and \(0,\)"),
+        ([], [], r"labels and clusters must have the same shape \(n,\) with n >= 1, got \(0,\) and \(0,\)"),
         (np.zeros((2, 2), int), np.zeros((2, 2), int), r"with n >= 1, got \(2, 2\) and \(2, 2\)"),
         (np.zeros(2), [0, 0], r"labels must be integers or strings, got float64"),
         ([0, 0], np.zeros(2), r"clusters must be integers or strings, got float64"),
@@ -111,7 +113,7 @@ def test_a_million_images_in_two_clusters_do_not_overflow() -> None:
         ([0, 0], torch.zeros(2), r"clusters must be integers or strings, got float32"),
     ],
 )
-def test_bad_input(measure, labels, clusters, text: str) -> None:  # type: ignore[no-untyped-def]
+def test_bad_input(metric, labels, clusters, text: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=text) as caught:
-        measure(labels, clusters)
+        metric(labels, clusters)
     assert "\n" not in str(caught.value)

@@ -53,7 +53,7 @@ def test_exactly_k_clusters_also_of_duplicates(n: int, d: int, values: int, seed
     if len(distinct) == K:
         assert nmi(copies, found.labels) == 1.0
     if len(distinct) < n:
-        with pytest.raises(ValueError, match=rf"at most the number of distinct embeddings, {len(distinct)} here, got"):
+        with pytest.raises(ValueError, match=rf"at most the number of distinct embeddings, {len(distinct)}, got"):
             kmeans(X, len(distinct) + 1)
 
 
@@ -67,7 +67,7 @@ def test_the_seed_decides() -> None:
 @pytest.mark.parametrize(("scale", "shift"), [(1.0, 1e7), (2.0**500, 0.0), (2.0**-400, 0.0), (2.0**300, 2.0**310)])
 def test_far_away_or_far_too_large_or_small(scale: float, shift: float) -> None:
     X, _ = blobs(6, 10, spread=0.5)
-    X = np.round(X * 2**20) / 2**20  # so that moving it loses nothing
+    X = np.round(X * 2**20) / 2**20  # so that the shift is exact
     plain, moved = kmeans(X, 6), kmeans(X * scale + shift, 6)
     np.testing.assert_array_equal(plain.labels, moved.labels)
     np.testing.assert_allclose(moved.centers, plain.centers * scale + shift, rtol=1e-12)
@@ -80,7 +80,7 @@ def test_any_float_type_and_quietly(capfd: pytest.CaptureFixture[str]) -> None:
     tensor = torch.from_numpy(X).requires_grad_()
     for same in (X.astype(np.float16), X.astype(np.float32), tensor, tensor.bfloat16()):
         np.testing.assert_array_equal(kmeans(same, 4).labels, expected)
-    assert len(np.unique(kmeans(X, 40).labels)) == 40  # every point its own
+    assert len(np.unique(kmeans(X, 40).labels)) == 40  # one cluster per point
     assert kmeans(X, 1).labels.tolist() == [0] * 40
     assert capfd.readouterr() == ("", "")
 
@@ -105,7 +105,7 @@ NAN[3, 1] = np.nan
         (
             np.eye(3),
             {"n_clusters": 4},
-            r"n_clusters must be at most the number of distinct embeddings, 3 here, got 4\. Pass 3 or fewer\.",
+            r"n_clusters must be at most the number of distinct embeddings, 3, got 4\. Pass 3 or fewer\.",
         ),
         (np.eye(3), {"n_clusters": 0}, r"n_clusters must be a whole number >= 1, got 0"),
         (np.eye(3), {"n_clusters": 1.0}, r"n_clusters must be a whole number >= 1, got 1\.0"),
@@ -113,7 +113,7 @@ NAN[3, 1] = np.nan
         (np.eye(3), {"n_clusters": 2, "max_iter": 0}, r"max_iter must be a whole number >= 1, got 0"),
         (np.eye(3), {"n_clusters": 2, "seed": -1}, r"seed must be a whole number >= 0, got -1"),
         (NAN, {"n_clusters": 2}, r"embeddings must be finite, row 3 holds nan"),
-        (np.ones((9, 2)), {"n_clusters": 2}, r"distinct embeddings, 1 here, got 2\. Pass 1 or fewer\."),
+        (np.ones((9, 2)), {"n_clusters": 2}, r"distinct embeddings, 1, got 2\. Pass 1 or fewer\."),
         (np.ones((0, 2)), {"n_clusters": 1}, r"embeddings must have shape \(m, d\) with m, d >= 1"),
         (np.ones((3, 2), int), {"n_clusters": 1}, r"embeddings must be of a float type, got int64"),
     ],

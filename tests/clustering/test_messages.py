@@ -10,7 +10,7 @@ Matrix = NDArray[np.float64]
 
 
 def plain(S: Matrix, p: NDArray[np.float32], damping: float, iterations: int) -> tuple[Matrix, Matrix]:
-    """Frey and Dueck's updates as they stand in the paper, all matrices stored, in float64."""
+    """Run Frey and Dueck's updates as written in the paper, with all matrices stored in float64."""
     n = len(S)
     everyone = np.arange(n)
     S = S.copy()
@@ -31,7 +31,7 @@ def plain(S: Matrix, p: NDArray[np.float32], damping: float, iterations: int) ->
 
 
 def as_matrix(similarities: Similarities, values: NDArray[np.float32]) -> Matrix:
-    """Values that lie beside the similarities, as (n, n); FAR where there is no pair."""
+    """Return values stored in the layout of the similarities as an (n, n) matrix, with FAR where there is no pair."""
     n = similarities.n
     matrix = np.full((n, n), float(FAR))
     for i in range(n):
@@ -73,13 +73,13 @@ def test_a_change_of_preferences_goes_on_from_the_messages() -> None:
     straight, turned = Messages(all_pairs(X), 0.8, p), Messages(all_pairs(X), 0.8, p)
     for step in range(100):
         if step % 10 == 0:
-            turned.change_preferences(p.copy())  # to the same: nothing happens
+            turned.change_preferences(p.copy())  # the same preferences: nothing changes
         assert (straight.iterate() == turned.iterate()).all()
     assert (straight.r_own == turned.r_own).all()
     turned.change_preferences((100 * p).astype(np.float32))
     turned.change_preferences((3 * p).astype(np.float32))
     assert np.allclose(turned.r_own, straight.r_own + 2 * p, rtol=1e-3)
-    assert sum(turned.iterate().sum() == 6 for _ in range(100)) > 50  # as many as there are heaps
+    assert sum(turned.iterate().sum() == 6 for _ in range(100)) > 50  # the number of clusters
 
 
 @pytest.mark.parametrize("n", [2, 31, 32, 33, 700])

@@ -1,4 +1,4 @@
-"""Clusters of embeddings, and how well they agree with the classes: affinity propagation, k-means, NMI and F1."""
+"""Clustering of embeddings and its agreement with the classes: affinity propagation, k-means, NMI and pairwise F1."""
 
 from liftedstruct.clustering.affinity import AffinityPropagation, affinity_propagation
 from liftedstruct.clustering.cluster_metrics import Contingency, contingency, nmi, pairwise_f1

@@ -1,7 +1,7 @@
-r"""How well clusters agree with classes: normalized mutual information, and F1 over pairs of images.
+r"""Agreement of clusters with classes: normalized mutual information, and F1 over pairs of images.
 
-Both are read off the contingency table :math:`n_{kj}`, the number of images of class j in cluster k. With 11,316 classes and as
-many clusters it has 128 million cells, of which at most one per image is not empty; only those are kept.
+Both are computed from the contingency table $n_{kj}$, the number of images of class j in cluster k. With 11,316 classes and as
+many clusters, it has 128 million cells, of which at most one per image is nonempty. Only those are stored.
 """
 
 import math
@@ -17,11 +17,11 @@ __all__ = ["Contingency", "contingency", "nmi", "pairwise_f1"]
 
 @dataclass(frozen=True)
 class Contingency:
-    """The cells of the table of clusters and classes that are not empty, sorted by class, then by cluster."""
+    """Nonempty cells of the table of clusters and classes, sorted by class, then by cluster."""
 
-    counts: NDArray[np.int64]  # n_kj of the cells                                                    (cells,)
-    clusters: NDArray[np.int64]  # k of each                                                          (cells,)
-    classes: NDArray[np.int64]  # j of each                                                           (cells,)
+    counts: NDArray[np.int64]  # n_kj of each cell                                                    (cells,)
+    clusters: NDArray[np.int64]  # k of each cell                                                     (cells,)
+    classes: NDArray[np.int64]  # j of each cell                                                      (cells,)
     cluster_sizes: NDArray[np.int64]  # n_k                                                           (clusters,)
     class_sizes: NDArray[np.int64]  # n_j                                                             (classes,)
     n: int
@@ -31,8 +31,8 @@ def contingency(labels: LabelsLike, clusters: LabelsLike) -> Contingency:
     """Count the images of each class in each cluster.
 
     Args:
-        labels: (n,), the classes, integers of any size or strings.
-        clusters: (n,), the clusters, integers of any size or strings.
+        labels: (n,), class of each image, integers of any size or strings.
+        clusters: (n,), cluster of each image, integers of any size or strings.
 
     >>> table = contingency(["a", "a", "a", "b"], [0, 0, 1, 1])
     >>> table.counts.tolist(), table.class_sizes.tolist(), table.cluster_sizes.tolist()
@@ -43,7 +43,7 @@ def contingency(labels: LabelsLike, clusters: LabelsLike) -> Contingency:
     k, cluster_names = _as_clusters(clusters)
     if j.ndim != 1 or j.shape != k.shape or not len(j):
         raise ValueError(
-            f"labels and clusters must have one shape (n,) with n >= 1, got {j.shape} and {k.shape}. "
+            f"labels and clusters must have the same shape (n,) with n >= 1, got {j.shape} and {k.shape}. "
             "Pass a label and a cluster for each image."
         )
     cells, counts = np.unique(j * len(cluster_names) + k, return_counts=True)
@@ -58,21 +58,37 @@ def contingency(labels: LabelsLike, clusters: LabelsLike) -> Contingency:
 
 
 def nmi(labels: LabelsLike, clusters: LabelsLike) -> float:
-    r"""Normalized mutual information of classes and clusters, 0 to 1, by the arithmetic mean of the entropies.
+    r"""Compute the normalized mutual information (NMI) of classes and clusters, with the arithmetic mean of the entropies.
 
-    .. math:: \mathrm{NMI} = \frac{2 I}{H_\Omega + H_C}, \qquad
-              I = \sum_{k,j} \frac{n_{kj}}{n} \log \frac{n\, n_{kj}}{n_k\, n_j}, \qquad
-              H_\Omega = \sum_k \frac{n_k}{n} \log \frac{n}{n_k}, \qquad
-              H_C = \sum_j \frac{n_j}{n} \log \frac{n}{n_j}
+    $$
+    \text{NMI} = \frac{2 I}{H_\Omega + H_C}
+    $$
 
-    with :math:`n_{kj}` images of class j in cluster k, :math:`n_k` images in the cluster and :math:`n_j` in the class. The
-    paper prints I / (2 (H + H)), whose largest value would be 1/4; its authors' code has the formula above. The same as
-    scikit-learn's ``normalized_mutual_info_score``. The sums are exact to the last rounding, so that equal partitions give
-    1.0 and independent ones 0.0 exactly, whatever the order of the images.
+    with the mutual information $I$ and the entropies $H_\Omega$ of the clusters and $H_C$ of the classes
+
+    $$
+    I = \sum_{k,j} \frac{n_{kj}}{n} \log \frac{n\, n_{kj}}{n_k\, n_j}
+    $$
+
+    $$
+    H_\Omega = \sum_k \frac{n_k}{n} \log \frac{n}{n_k}
+    $$
+
+    $$
+    H_C = \sum_j \frac{n_j}{n} \log \frac{n}{n_j}
+    $$
+
+    for $n_{kj}$ images of class j in cluster k, $n_k$ images in the cluster and $n_j$ in the class. The paper prints
+    I / (2 (H + H)), whose maximum would be 1/4; the authors' code uses the formula above, as does scikit-learn's
+    `normalized_mutual_info_score`. The sums are exact up to the last rounding, so equal partitions give exactly 1.0 and
+    independent ones exactly 0.0, in any order of the images.
 
     Args:
-        labels: (n,), the classes, integers of any size or strings.
-        clusters: (n,), the clusters, integers of any size or strings; which number a cluster has does not matter.
+        labels: (n,), class of each image, integers of any size or strings.
+        clusters: (n,), cluster of each image, integers of any size or strings; the numbering of the clusters does not matter.
+
+    Returns:
+        The NMI, 0 to 1.
 
     >>> nmi(["a", "a", "b", "b"], [1, 1, 0, 0])
     1.0
@@ -97,28 +113,44 @@ def nmi(labels: LabelsLike, clusters: LabelsLike) -> float:
 
 
 def pairwise_f1(labels: LabelsLike, clusters: LabelsLike) -> float:
-    r"""F1 of the question "are these two images of one class?", asked of all pairs and answered by the clusters; 0 to 1.
+    r"""Compute the F1 score over pairs of images: two images in one cluster are predicted to be of one class.
 
-    .. math:: F_1 = \frac{2 P R}{P + R} = \frac{2\,TP}{(TP + FP) + (TP + FN)}, \qquad
-              TP = \sum_{k,j} \binom{n_{kj}}{2}, \qquad
-              TP + FP = \sum_k \binom{n_k}{2}, \qquad
-              TP + FN = \sum_j \binom{n_j}{2}
+    $$
+    F_1 = \frac{2 P R}{P + R} = \frac{2\,TP}{(TP + FP) + (TP + FN)}
+    $$
 
-    with :math:`n_{kj}` images of class j in cluster k, :math:`n_k` images in the cluster and :math:`n_j` in the class.
-    Precision P is the share of the pairs within clusters that are of one class, recall R the share of the pairs of one class
-    that are within a cluster. Counted in whole numbers.
+    with the number of pairs of one class in one cluster, of pairs in one cluster, and of pairs of one class
+
+    $$
+    TP = \sum_{k,j} \binom{n_{kj}}{2}
+    $$
+
+    $$
+    TP + FP = \sum_k \binom{n_k}{2}
+    $$
+
+    $$
+    TP + FN = \sum_j \binom{n_j}{2}
+    $$
+
+    for $n_{kj}$ images of class j in cluster k, $n_k$ images in the cluster and $n_j$ in the class. Precision P is the fraction
+    of pairs within clusters that are of one class. Recall R is the fraction of pairs of one class that are within a cluster.
+    All counts are integers.
 
     Args:
-        labels: (n,), the classes, integers of any size or strings.
-        clusters: (n,), the clusters, integers of any size or strings; which number a cluster has does not matter.
+        labels: (n,), class of each image, integers of any size or strings.
+        clusters: (n,), cluster of each image, integers of any size or strings; the numbering of the clusters does not matter.
 
-    Two of the four pairs within clusters are right, and two of the four pairs of one class are found:
+    Returns:
+        The F1 score, 0 to 1.
+
+    Two of the four pairs within clusters are correct, and two of the four pairs of one class are found:
 
     >>> round(pairwise_f1(["a", "a", "a", "b", "b"], [0, 0, 1, 1, 1]), 4)  # pairs within clusters 4, within classes 4, both 2
     0.5
 
-    Where no class and no cluster has two images there is no pair to ask about. The partitions are equal then, and equal
-    partitions have F1 = 1, as they have NMI = 1.
+    If no class and no cluster has two images, there are no pairs. The partitions are then equal, and equal partitions have
+    F1 = 1 and NMI = 1.
 
     >>> pairwise_f1([1, 2, 3], [0, 1, 2]), nmi([1, 2, 3], [0, 1, 2])
     (1.0, 1.0)

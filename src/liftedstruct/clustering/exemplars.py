@@ -1,4 +1,4 @@
-"""From a set of exemplars to clusters: who belongs to whom, what that is worth, and which better sets lie close by."""
+"""Clusters from a set of exemplars: assignment of the points, net similarity, and local improvement of the exemplars."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ __all__ = ["Clustering", "refine_exemplars"]
 
 Indices = NDArray[np.int64]
 
-ROUNDING = 1e-7  # relative: a smaller gain is none
+ROUNDING = 1e-7  # relative gain below which a change does not count as an improvement
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,16 @@ class Clustering:
     """Exemplars, and the exemplar of each point."""
 
     exemplars: Indices  # in ascending order                                                      (C,)
-    chosen: Indices  # exemplar of each point; an exemplar's is itself                            (n,)
+    chosen: Indices  # exemplar of each point; exemplars choose themselves                        (n,)
     net_similarity: float  # similarities of the points to their exemplars, plus the preference for each exemplar
 
 
 def refine_exemplars(similarities: Similarities, is_exemplar: NDArray[np.bool_], preference: float) -> Clustering:
-    """The clusters of these exemplars, after steps that can only raise the net similarity.
+    """Assign the points to these exemplars and refine them, with steps that can only raise the net similarity.
 
-    A point that none of the exemplars is similar to (on a graph) is an exemplar itself. Then, until nothing gets better: an
-    exemplar is exchanged for a member of its cluster, and an exemplar whose removal raises the net similarity is removed. None
-    is added.
+    A point without an exemplar among its neighbors (on a graph) becomes an exemplar itself. Then, until nothing improves,
+    exemplars are exchanged for members of their clusters, and exemplars whose removal raises the net similarity are removed.
+    None are added.
     """
     clustering = _choose(similarities, _covered(similarities, is_exemplar), preference)
     while True:
@@ -55,26 +55,29 @@ def _choose(similarities: Similarities, exemplars: Indices, preference: float) -
 
 
 def _covered(similarities: Similarities, is_exemplar: NDArray[np.bool_]) -> Indices:
-    """The exemplars, and those points that would have none."""
+    """Return the exemplars, plus the points that would have none."""
     is_exemplar = is_exemplar.copy()
     nearest = _nearest(similarities, np.flatnonzero(is_exemplar))[0]
     for i in np.flatnonzero((nearest < 0) & ~is_exemplar):
         row = slice(similarities.start[i], similarities.start[i] + similarities.degrees[i])
-        is_exemplar[i] = not is_exemplar[similarities.columns[row]].any()  # one before it may have become an exemplar
+        is_exemplar[i] = not is_exemplar[similarities.columns[row]].any()  # an earlier point may have become an exemplar
     return np.flatnonzero(is_exemplar)
 
 
 def _exchanged(similarities: Similarities, clustering: Clustering) -> list[Indices]:
-    """Two other sets of exemplars: the best exchange of all, and the best of every cluster at once (which may be too much)."""
+    """Return two new sets of exemplars: one with the best exchange, one with the best exchange of every cluster at once.
+
+    The second may lower the net similarity, because the gains are computed separately.
+    """
     exemplars, chosen = clustering.exemplars, clustering.chosen
     _, second, value, value2 = _nearest(similarities, exemplars)
     members = chosen != np.arange(similarities.n)
-    lost = np.zeros(similarities.n)  # if exemplar k goes, and nobody takes its place
+    lost = np.zeros(similarities.n)  # change if exemplar k is removed without a replacement
     np.add.at(lost, chosen[members], np.where(second[members] >= 0, value2[members].astype(np.float64) - value[members], 0))
     stranded = np.bincount(chosen[members & (second < 0)], minlength=similarities.n)
     arrays = similarities.start, similarities.columns, similarities.values
     gain = _exchange_gains(*arrays, chosen, second, value, value2, lost, stranded)
-    order = np.lexsort((-gain, chosen))  # by cluster, the largest first
+    order = np.lexsort((-gain, chosen))  # by cluster, largest gain first
     first = order[np.flatnonzero(np.diff(chosen[order], prepend=-1))]
     everywhere = np.where(gain[first] > 0, first, chosen[first])
     best = int(first[np.argmax(gain[first])])
@@ -83,13 +86,13 @@ def _exchanged(similarities: Similarities, clustering: Clustering) -> list[Indic
 
 
 def _without_needless(similarities: Similarities, exemplars: Indices, preference: float) -> Indices:
-    """One pass of removals, the most gainful first; none that an earlier one of the pass has touched."""
+    """Remove exemplars in one pass, largest gain first, except those affected by an earlier removal of the pass."""
     n = similarities.n
     nearest, second, value, value2 = _nearest(similarities, exemplars)
     here = np.zeros(n, bool)
     here[exemplars] = True
     members = np.flatnonzero(~here)
-    gain = np.full(n, -np.inf)  # of removing an exemplar: it finds another itself, and so does each of its members
+    gain = np.full(n, -np.inf)  # of removing an exemplar, after which it and its members choose other exemplars
     gain[exemplars] = np.where(nearest[exemplars] >= 0, value[exemplars].astype(np.float64) - preference, -np.inf)
     loss = np.where(second[members] >= 0, value2[members].astype(np.float64) - value[members], -np.inf)
     np.add.at(gain, nearest[members], loss)
@@ -98,15 +101,15 @@ def _without_needless(similarities: Similarities, exemplars: Indices, preference
     for k in order[: int((gain[order] > 1e-6 * abs(preference)).sum())]:
         if not touched[k]:
             here[k] = False
-            touched[second[nearest == k]] = True  # they get its members,
-            touched[nearest[k]] = True  # or itself,
-            touched[nearest[second == k]] = True  # or it was what they would have fallen back on
+            touched[second[nearest == k]] = True  # these receive its members
+            touched[nearest[k]] = True  # receives the exemplar itself
+            touched[nearest[second == k]] = True  # the members of these lose their second choice
             touched[nearest == k] = True
     return np.flatnonzero(here)
 
 
 def _nearest(similarities: Similarities, exemplars: Indices) -> tuple[Indices, Indices, Floats, Floats]:
-    """Of each point the two most similar exemplars other than itself (-1 where there is none), and how similar they are."""
+    """Return the two most similar exemplars of each point other than itself (-1 if there is none), and their similarities."""
     is_exemplar = np.zeros(similarities.n, bool)
     is_exemplar[exemplars] = True
     found: tuple[Indices, Indices, Floats, Floats] = _two_nearest(
@@ -136,14 +139,14 @@ def _two_nearest(start, columns, s, exemplars, is_exemplar):  # type: ignore[no-
 
 @compiled(parallel=True)
 def _exchange_gains(start, columns, s, chosen, second, value, value2, lost, stranded):  # type: ignore[no-untyped-def]
-    """By how much the net similarity rises if point m takes the place of its exemplar k and all others choose again."""
+    """Compute the gain in net similarity if point m replaces its exemplar k and all other points choose again."""
     n = len(chosen)
     everything = len(columns) == 0
     gains = np.empty(n)
     for m in prange(n):
         k = chosen[m]
         gain, without = lost[k], stranded[k]
-        itself = value[k]  # of k, once it is a member: m, or the other exemplar most similar to it
+        itself = value[k]  # similarity of k, as a member, to m or to the most similar other exemplar
         for t in range(n if everything else start[m + 1] - start[m]):
             at = start[m] + t
             i = t if everything else columns[at]

@@ -1,11 +1,13 @@
-r"""K-means, the clustering of the authors' released code (the paper's text has affinity propagation).
+r"""K-means, the clustering of the authors' released code (the paper's text describes affinity propagation).
 
-.. math:: \min_{c, k} \sum_i \lVert x_i - c_{k_i} \rVert^2
+$$
+\min_{c, k} \sum_i \lVert x_i - c_{k_i} \rVert^2
+$$
 
-faiss runs Lloyd's iterations from several random starts and keeps the best. Three things are added. The embeddings are centered
-and scaled by a power of two first, so that none are too far from the origin, too large or too small for the float32 of faiss.
-The centers are the means of their clusters in float64. And exactly K clusters come out: one that ended up empty takes the point
-that is farthest from its center, which only makes the objective smaller.
+faiss runs Lloyd's algorithm from several random initializations and keeps the best result. This module adds three things.
+First, the embeddings are centered and scaled by a power of two, so that none are too far from the origin, too large or too
+small for the float32 of faiss. Second, the centers are the means of their clusters in float64. Third, there are exactly K
+clusters: an empty cluster receives the point that is farthest from its center, which only lowers the objective.
 """
 
 from dataclasses import dataclass
@@ -22,25 +24,37 @@ __all__ = ["KMeans", "kmeans"]
 
 @dataclass(frozen=True)
 class KMeans:
-    """What :func:`kmeans` found."""
+    """Result of `kmeans`.
 
-    labels: NDArray[np.int64]  # (n,), the cluster of each embedding, 0..K-1, each at least once
-    centers: NDArray[np.float64]  # (K, d), the means of the clusters
-    inertia: float  # the sum of squared distances to them
+    Attributes:
+        labels: (n,), cluster of each embedding, 0..K-1, each at least once.
+        centers: (K, d), means of the clusters.
+        inertia: sum of squared distances to the centers.
+    """
+
+    labels: NDArray[np.int64]
+    centers: NDArray[np.float64]
+    inertia: float
 
 
 def kmeans(embeddings: EmbeddingsLike, n_clusters: int, seed: int = 0, n_init: int = 5, max_iter: int = 25) -> KMeans:
-    r"""Cluster by Euclidean distance into exactly K clusters, none of them empty.
+    r"""Cluster embeddings with k-means into exactly K nonempty clusters.
 
-    All points take part in every iteration; n K d products each, so 60,502 points of 64 dimensions in 11,316 clusters take
-    about a second for one. The same seed gives the same clusters on the same machine.
+    Every iteration uses all points and takes n K d products: about a second for 60,502 64-d points in 11,316 clusters. The
+    same seed gives the same clusters on the same machine.
 
     Args:
         embeddings: (n, d), any float type.
         n_clusters: K, at most the number of distinct embeddings.
-        seed: of the random starts.
-        n_init: random starts; the one with the smallest inertia is kept.
-        max_iter: iterations of each start.
+        seed: seed of the random initializations.
+        n_init: number of random initializations; the result with the smallest inertia is kept.
+        max_iter: iterations per initialization.
+
+    Returns:
+        A `KMeans` with the cluster of each embedding in `labels`, the cluster means in `centers`, and the `inertia`.
+
+    Raises:
+        ValueError: if there are fewer than K distinct embeddings, or if an input is invalid.
 
     >>> import numpy as np
     >>> found = kmeans(np.array([[0.0], [1.0], [10.0], [11.0], [12.0]]), n_clusters=2)
@@ -61,7 +75,7 @@ def kmeans(embeddings: EmbeddingsLike, n_clusters: int, seed: int = 0, n_init: i
     distinct = len(np.unique(rounded, axis=0))
     if distinct < K:
         raise ValueError(
-            f"n_clusters must be at most the number of distinct embeddings, {distinct} here, got {K}. Pass {distinct} or fewer."
+            f"n_clusters must be at most the number of distinct embeddings, {distinct}, got {K}. Pass {distinct} or fewer."
         )
     labels = _by_faiss(rounded, K, seed, n_init, max_iter)
     _fill_empty(rounded, labels, K)
@@ -71,15 +85,15 @@ def kmeans(embeddings: EmbeddingsLike, n_clusters: int, seed: int = 0, n_init: i
 
 
 def _by_faiss(points: NDArray[np.float32], K: int, seed: int, n_init: int, max_iter: int) -> NDArray[np.int64]:
-    """Lloyd's iterations; some clusters may be empty."""
+    """Run Lloyd's algorithm; some clusters may be empty."""
     import faiss
 
     n, d = points.shape
     settings = faiss.ClusteringParameters()
     settings.niter, settings.nredo, settings.seed = max_iter, n_init, seed % 2**31
-    settings.min_points_per_centroid, settings.max_points_per_centroid = 1, n  # no warning, and no sampling
+    settings.min_points_per_centroid, settings.max_points_per_centroid = 1, n  # no warning, and no subsampling
     index = faiss.IndexFlatL2(d)
-    # Threads of OpenMP wait for each other many times an iteration, which has n K d products.
+    # OpenMP threads synchronize many times per iteration of n K d products.
     with limit_threads(n * K * d, faiss.omp_get_max_threads, faiss.omp_set_num_threads):
         faiss.Clustering(d, K, settings).train(points, index)
         labels: NDArray[np.int64] = index.search(points, 1)[1][:, 0]
@@ -87,10 +101,10 @@ def _by_faiss(points: NDArray[np.float32], K: int, seed: int, n_init: int, max_i
 
 
 def _fill_empty(points: NDArray[np.float32], labels: NDArray[np.int64], K: int) -> None:
-    """Give each empty cluster the point that is farthest from its center, and its duplicates, one after the other, in place.
+    """Assign to each empty cluster, one at a time and in place, the point farthest from its center and its duplicates.
 
-    That point is not at its center, for then there would be fewer distinct points than clusters: the float64 mean of equal
-    float32 points is exactly where they are, and the squares of float32 differences do not vanish in float64.
+    This point is not at its center, because there would then be fewer distinct points than clusters: the float64 mean of equal
+    float32 points is exact, and the squares of float32 differences do not underflow in float64.
     """
     empty = np.flatnonzero(np.bincount(labels, minlength=K) == 0)
     if not len(empty):
@@ -108,7 +122,7 @@ def _fill_empty(points: NDArray[np.float32], labels: NDArray[np.int64], K: int) 
 
 
 def _means(points: NDArray[np.float64], labels: NDArray[np.int64], K: int) -> NDArray[np.float64]:
-    """The mean of each cluster, 0 of an empty one.                                                             (K, d)"""
+    """Compute the mean of each cluster, 0 for an empty one.                                                    (K, d)"""
     from scipy.sparse import csr_array
 
     n = len(labels)

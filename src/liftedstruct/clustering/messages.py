@@ -1,27 +1,34 @@
-r"""The messages of affinity propagation (Frey and Dueck, Science 2007), in one pass over the similarities.
+r"""Message passing of affinity propagation (Frey and Dueck, Science 2007), in one pass over the similarities.
 
-With similarities :math:`s_{ik}`, preferences :math:`s_{kk} = p_k` and damping :math:`\lambda`, an iteration is
+With similarities $s_{ik}$, preferences $s_{kk} = p_k$ and damping $\lambda$, an iteration is
 
-.. math::
-    r_{ik} &\leftarrow \lambda r_{ik} + (1-\lambda) \bigl(s_{ik} - \max_{k' \ne k} (a_{ik'} + s_{ik'})\bigr) \\
-    a_{ik} &\leftarrow \lambda a_{ik} + (1-\lambda) \min\bigl(0, u_k - \max(0, r_{ik})\bigr), \quad i \ne k,
-    \quad u_k = r_{kk} + \textstyle\sum_{i' \ne k} \max(0, r_{i'k}) \\
-    a_{kk} &\leftarrow \lambda a_{kk} + (1-\lambda) \textstyle\sum_{i' \ne k} \max(0, r_{i'k})
+$$
+r_{ik} \leftarrow \lambda r_{ik} + (1-\lambda) \bigl(s_{ik} - \max_{k' \ne k} (a_{ik'} + s_{ik'})\bigr)
+$$
 
-and k is an exemplar where :math:`r_{kk} + a_{kk} > 0`. A plain program stores s, r and a and passes over them several times.
-But nearly all that r and a hold is known from s and a few numbers for each row and column:
+$$
+a_{ik} \leftarrow \lambda a_{ik} + (1-\lambda) \min\bigl(0, u_k - \max(0, r_{ik})\bigr), \quad i \ne k
+$$
 
-- The maximum in r's update is one number for all k of row i, but for the k that has it. So :math:`r_{ik} = c s_{ik} - b_i +
-  e_{ik}`, where c and :math:`b_i` are damped as r is, and :math:`e_{ik} > 0` only for the few k that were lately the best of
-  row i.
-- Where :math:`r_{ik} \le 0`, a's update is one number for all i of column k. So :math:`a_{ik} = \alpha_k + f_{ik}`, where
-  :math:`f_{ik} < 0` only if :math:`r_{ik}` was lately positive: if k is nearer to i than i's exemplar, roughly.
+$$
+a_{kk} \leftarrow \lambda a_{kk} + (1-\lambda) \sum_{i' \ne k} \max(0, r_{i'k})
+$$
 
-So r is not stored, and of f only those blocks of :data:`BLOCK` columns are touched that hold something or are about to: an
-iteration reads s once, and does all else while a row is in the cache. This is no approximation: what is dropped is below
-float32's rounding (and of e, whatever is not among the :data:`RECENT` largest of its row: eight were the most seen). The sums
-over columns are kept for each of :data:`CHUNKS` parts of the rows and added in their order, so that the result does not depend
-on the number of threads.
+where $u_k = r_{kk} + \sum_{i' \ne k} \max(0, r_{i'k})$, and k is an exemplar if $r_{kk} + a_{kk} > 0$. A direct implementation
+stores s, r and a and passes over them several times. But s and a few numbers per row and column determine r and a almost
+completely:
+
+- The maximum in the update of r is the same for all k of row i, except the k that attains it. Thus
+  $r_{ik} = c s_{ik} - b_i + e_{ik}$, where c and $b_i$ are damped like r, and $e_{ik} > 0$ only for the few k that were
+  recently the best of row i.
+- Where $r_{ik} \le 0$, the update of a is the same for all i of column k. Thus $a_{ik} = \alpha_k + f_{ik}$, where
+  $f_{ik} < 0$ only if $r_{ik}$ was recently positive: roughly, if k is nearer to i than i's exemplar.
+
+Therefore r is not stored, and only the blocks of `BLOCK` columns of f that are or become nonzero are touched. An iteration
+reads s once and does everything else while a row is in the cache. This is not an approximation: dropped values are below the
+rounding of float32 (and, for e, not among the `RECENT` largest of their row; the most observed were eight). The sums over
+columns are kept for each of `CHUNKS` parts of the rows and added in a fixed order, so that the result does not depend on the
+number of threads.
 """
 
 from dataclasses import dataclass
@@ -37,44 +44,44 @@ __all__ = ["BLOCK", "FAR", "Floats", "Messages", "Similarities"]
 
 Floats = NDArray[np.float32]
 
-FAR = np.float32(-1e30)  # the similarity of a pair that does not exist: finite, since it is multiplied
-BLOCK = 32  # columns that are handled together
+FAR = np.float32(-1e30)  # similarity of a pair that does not exist: finite, because it is multiplied
+BLOCK = 32  # columns processed together
 CHUNKS = 64  # parts of the rows
-RECENT = 24  # how many of the best k of a row are remembered; beyond, the most faded is dropped
-FADED = np.float32(1e-8)  # what is smaller than this share of b_i is below float32's rounding
+RECENT = 24  # recent best k stored per row; the smallest e_ik is dropped beyond that
+FADED = np.float32(1e-8)  # values below this fraction of b_i are below the rounding of float32
 ZERO = np.float32(0)
 
 
 @dataclass(frozen=True)
 class Similarities:
-    """The similarity of row i to its columns: all of them, or those of a graph. Row i is ``values[start[i]:start[i + 1]]``.
+    """Similarities of all pairs or of the edges of a graph. Row i is `values[start[i]:start[i + 1]]`.
 
-    Rows are filled up to whole blocks with :data:`FAR`, which also stands where a point would be similar to itself.
+    Rows are padded to whole blocks with `FAR`, which is also the similarity of a point to itself.
     """
 
     start: NDArray[np.int64]  # multiples of BLOCK                                                (n + 1,)
-    columns: NDArray[np.int32]  # of each value; empty if every row has all n columns in their order
+    columns: NDArray[np.int32]  # column of each value; empty if every row has all n columns in order
     values: Floats
 
     @property
     def n(self) -> int:
-        """How many points there are."""
+        """Number of points."""
         return len(self.start) - 1
 
     @cached_property
     def degrees(self) -> NDArray[np.int64]:
-        """How many others each point is linked to."""
+        """Number of other points that each point is connected to."""
         return np.add.reduceat(self.values > FAR, self.start[:-1], dtype=np.int64)
 
     @cached_property
     def tops(self) -> Floats:
-        """The largest value of each block."""
+        """Largest value of each block."""
         tops: Floats = self.values.reshape(-1, BLOCK).max(axis=1)
         return tops
 
 
 class Messages:
-    """The state of the message passing between two iterations."""
+    """State of the message passing between two iterations."""
 
     def __init__(self, similarities: Similarities, damping: float, preferences: Floats) -> None:
         n, room = similarities.n, similarities.n + -similarities.n % BLOCK
@@ -82,8 +89,8 @@ class Messages:
         self.c = 0.0
         self.b, self.r_own, self.a_own = np.zeros((3, n), np.float32)  # b_i, r_kk, a_kk          (n,)
         self.e = np.zeros((n, RECENT), np.float32)  # e_ik of the recent best k ...               (n, RECENT)
-        self.e_at = np.zeros((n, RECENT), np.int32)  # ... where they are in their row ...        (n, RECENT)
-        self.e_count = np.zeros(n, np.int32)  # ... and how many there are                        (n,)
+        self.e_at = np.zeros((n, RECENT), np.int32)  # ... their positions in the row ...         (n, RECENT)
+        self.e_count = np.zeros(n, np.int32)  # ... and their number                              (n,)
         self.alpha, self.u = np.zeros((2, room), np.float32)  # α_k, u_k                          (n,), then zeros to a block
         self.f = np.zeros_like(similarities.values)  # f_ik                                       beside the similarities
         self.live = np.zeros(len(similarities.tops), np.bool_)  # blocks of f or e that are not 0 beside the tops
@@ -91,7 +98,7 @@ class Messages:
         self.sums = np.zeros((CHUNKS, room), np.float32)  # over the rows of a chunk, max(0, r_ik)
 
     def iterate(self) -> NDArray[np.bool_]:
-        """One iteration; which points are exemplars now."""
+        """Run one iteration and return which points are exemplars."""
         n, rows = self.similarities.n, self.similarities
         keep, take = np.float32(self.damping), np.float32(1 - self.damping)
         c_old, c_new = np.float32(self.c), np.float32(self.damping * self.c + (1 - self.damping))
@@ -107,7 +114,7 @@ class Messages:
         return self.a_own + self.r_own > 0
 
     def change_preferences(self, preferences: Floats) -> None:
-        """Go on from the present messages with other preferences: r_kk is moved as its next values will be."""
+        """Continue from the current messages with other preferences: r_kk moves by the same difference."""
         moved = preferences - self.preferences
         self.r_own = self.r_own + moved
         self.u[: len(moved)] += moved
@@ -116,7 +123,7 @@ class Messages:
 
 @compiled(fastmath=True, parallel=True)
 def _sweep(start, columns, s, tops, p, b, e, e_at, e_count, alpha, f, live, r_own, a_own, u, chosen, c_old, c_new, keep, sums):  # type: ignore[no-untyped-def]
-    """Update a_ik (that is f), then r_ik (that is b, e and r_own), then the sums of its positive parts, row by row."""
+    """Update a_ik (stored as f), then r_ik (stored as b, e and r_own), then the sums of its positive parts, row by row."""
     n = len(p)
     take = np.float32(1) - keep
     everything = len(columns) == 0
@@ -143,7 +150,7 @@ def _sweep(start, columns, s, tops, p, b, e, e_at, e_count, alpha, f, live, r_ow
             for j in range(e_count[i]):
                 e_of[e_at[i, j]] = e[i, j]
 
-            # availabilities, from the responsibilities of the last iteration; the two best of a_ik + s_ik of each lane
+            # availabilities, from the responsibilities of the last iteration; the two best a_ik + s_ik per lane
             forget = -FADED * abs(b_i)
             best[:], second[:], where[:] = FAR, FAR, 0
             for block in range(length // BLOCK):
@@ -205,7 +212,7 @@ def _sweep(start, columns, s, tops, p, b, e, e_at, e_count, alpha, f, live, r_ow
 
 @compiled(fastmath=True, inline="always")
 def _two_best(value, block, lane, best, second, where):  # type: ignore[no-untyped-def]
-    """Keep the two largest values of a lane, and the block of the largest, without a branch: this becomes vector code."""
+    """Keep the two largest values of a lane and the block of the largest, without branches, so that the loop vectorizes."""
     better = value > best[lane]
     loser = best[lane] if better else value
     second[lane] = loser if loser > second[lane] else second[lane]
@@ -215,7 +222,7 @@ def _two_best(value, block, lane, best, second, where):  # type: ignore[no-untyp
 
 @compiled(fastmath=True, inline="always")
 def _fade(i, keep, scale, e, e_at, e_count):  # type: ignore[no-untyped-def]
-    """Damp the e_ik of row i, and forget those that no longer count."""
+    """Damp the e_ik of row i and drop those that have become negligible."""
     kept = 0
     for j in range(e_count[i]):
         value = keep * e[i, j]
@@ -227,7 +234,7 @@ def _fade(i, keep, scale, e, e_at, e_count):  # type: ignore[no-untyped-def]
 
 @compiled(fastmath=True, inline="always")
 def _remember(i, at, more, e, e_at, e_count):  # type: ignore[no-untyped-def]
-    """Add to the e_ik at this place of row i."""
+    """Add `more` to the e_ik at position `at` of row i."""
     j = 0
     while j < e_count[i] and e_at[i, j] != at:
         j += 1

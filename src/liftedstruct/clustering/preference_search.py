@@ -1,4 +1,4 @@
-"""Passing messages until they converge, and the search for the preference that gives K clusters."""
+"""Message passing until convergence, and the search for the preference that gives K clusters."""
 
 import math
 import time
@@ -14,20 +14,20 @@ from liftedstruct.runtime.progress import say
 
 __all__ = ["PreferenceSearch", "Step"]
 
-TIE_BREAK = 1e-4  # of the preference: what the points' preferences differ by, so that of two twins one is the exemplar
-GOLDEN = 0.6180339887498949  # multiples of it, less their whole parts, fill the unit interval evenly, neighbors far apart
-STARTED = 0.99  # share of a message that is no longer the zero it began as: before, a lull is not convergence
-HURRY = 0.3  # of the iterations without a change, while K is only being searched for
-RETURNS = 10  # to earlier sets of exemplars, after which messages count as oscillating
+TIE_BREAK = 1e-4  # maximum relative difference of the points' preferences, so that only one of two twins is an exemplar
+GOLDEN = 0.6180339887498949  # fractional parts of its multiples fill the unit interval evenly, consecutive ones far apart
+STARTED = 0.99  # c at which messages have left their zero start; below this, unchanged exemplars do not mean convergence
+HURRY = 0.3  # fraction of the iterations without a change that is required during the search for K
+RETURNS = 10  # returns to earlier sets of exemplars after which messages count as oscillating
 MOST_DAMPING = 0.995
 MOST_STEPS = 40
-TOLERANCE = 0.01  # relative error of K above which the nearest is no answer: a warning, or on a graph an error
-NARROW = 1e-5  # width of a bracket, in the logarithm of the preference, at which the search ends
+TOLERANCE = 0.01  # relative error of K above which there is a warning or, on a graph, an error
+NARROW = 1e-5  # width of the bracket, in the logarithm of the preference, at which the search ends
 
 
 @dataclass(frozen=True)
 class Step:
-    """The result at one preference."""
+    """Result at one preference."""
 
     preference: float
     clustering: Clustering
@@ -36,12 +36,12 @@ class Step:
 
     @property
     def n_clusters(self) -> int:
-        """How many clusters there are."""
+        """Number of clusters."""
         return len(self.clustering.exemplars)
 
 
 class PreferenceSearch:
-    """Affinity propagation at one preference after another, each from the messages of the one before."""
+    """Affinity propagation at a sequence of preferences, each starting from the messages of the previous one."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class PreferenceSearch:
         max_iter: int,
         convergence_iter: int,
         progress: bool = False,
-        unit: float = 1.0,  # of the similarities, beside those of the caller: what is said is on the caller's scale
+        unit: float = 1.0,  # scale of the similarities relative to the caller's, which progress is printed in
     ) -> None:
         self.similarities, self.damping = similarities, damping
         self.max_iter, self.convergence_iter, self.progress, self.unit = max_iter, convergence_iter, progress, unit
@@ -62,13 +62,13 @@ class PreferenceSearch:
         """Pass messages at this preference until they converge.
 
         Args:
-            preference: of all points, but for what tells twins apart.
-            cold: start from zero messages, not from those of the step before.
-            hurry: be content with fewer iterations without a change.
+            preference: preference of all points, apart from the tie break.
+            cold: start from zero messages instead of the messages of the previous step.
+            hurry: require fewer iterations without a change.
         """
         preferences = _break_ties(self.similarities.n, preference)
         if cold:
-            self.messages = None  # before the next are made: they are as large as the similarities
+            self.messages = None  # free them first: they are as large as the similarities
         if self.messages is None:
             self.messages = Messages(self.similarities, self.damping, preferences)
         else:
@@ -87,10 +87,10 @@ class PreferenceSearch:
         return step
 
     def _converge(self, messages: Messages, unchanged: int) -> tuple[NDArray[np.bool_], int, bool]:
-        """Iterate until the exemplars stay the same and every point's best choice is one of them.
+        """Iterate until the exemplars no longer change and every point's best choice is one of them.
 
-        The second matters: before the first exemplar of a heap appears, nothing changes for long. Where the exemplars keep
-        coming back to earlier sets, the messages are damped more.
+        The second condition matters: before the first exemplar of a cluster appears, nothing changes for many iterations. If
+        the exemplars keep returning to earlier sets, the damping is increased.
         """
         messages.damping = self.damping
         seen: set[bytes] = set()
@@ -114,13 +114,13 @@ class PreferenceSearch:
         return is_exemplar, self.max_iter, False
 
     def find(self, K: int, guess: float, largest: float, neighbors: int | None) -> Step:
-        """The step whose number of clusters is K, or the nearest to it that there is.
+        """Find the step with K clusters, or with the number of clusters nearest to K.
 
         Args:
             K: number of clusters.
-            guess: preference to begin with.
-            largest: no similarity is larger in size.
-            neighbors: of the graph, or None.
+            guess: initial preference.
+            largest: upper bound on the magnitude of the similarities.
+            neighbors: number of neighbors in the graph, or None for all pairs.
         """
         n = self.similarities.n
         if n == K:
@@ -135,35 +135,38 @@ class PreferenceSearch:
             nearest = _all_exemplars(n, largest)
         off = nearest.n_clusters - K
         if off > TOLERANCE * K and neighbors is not None:
-            raise _unreachable(K, n, neighbors, f"the fewest found are {nearest.n_clusters:,}")
+            raise _unreachable(K, n, neighbors, f"the smallest number found is {nearest.n_clusters:,}")
         if abs(off) > TOLERANCE * K:
             warnings.warn(
-                f"no preference was found that gives {K:,} clusters, {nearest.n_clusters:,} are the nearest to it. "
-                "Ask for that many, or take it as it is.",
+                f"found no preference that gives {K:,} clusters, the nearest number is {nearest.n_clusters:,}. "
+                "Request that number, or use this result.",
                 stacklevel=3,
             )
         return nearest
 
     def _bracket(self, K: int, guess: float, largest: float) -> None:
-        """Take steps until one has K clusters or the bracket around K is narrow; the larger x = log(-preference), the fewer."""
+        """Take steps until one has K clusters or the bracket around K is narrow.
+
+        A larger x = log(-preference) gives fewer clusters.
+        """
         least, most = math.log(1e-12 * largest + 1e-35), math.log(2 * self.similarities.n * largest + 1e-30)
         x = min(max(math.log(max(-guess, 1e-35)), least), most)
-        many: tuple[float, int] | None = None  # x and the number of clusters, above K ...
-        few: tuple[float, int] | None = None  # ... and below it
+        many: tuple[float, int] | None = None  # x and number of clusters, above K ...
+        few: tuple[float, int] | None = None  # ... and below K
         stride, side = 1.2, 0
         for _ in range(MOST_STEPS):
             C = self.step(-math.exp(x), hurry=True).n_clusters
             if C == K:
-                C = self.step(-math.exp(x)).n_clusters  # is it here to stay?
+                C = self.step(-math.exp(x)).n_clusters  # confirm with full convergence
             if C == K:
                 return
-            side = max(side, 0) + 1 if C > K else min(side, 0) - 1  # how many steps in a row were on this side
+            side = max(side, 0) + 1 if C > K else min(side, 0) - 1  # consecutive steps on this side of K
             many, few = ((x, C), few) if C > K else (many, (x, C))
             if many and few:
                 width = few[0] - many[0]
                 if width < NARROW:
                     return
-                share = math.log(many[1] / K) / math.log(many[1] / few[1])  # on a line in log-log
+                share = math.log(many[1] / K) / math.log(many[1] / few[1])  # linear interpolation in log-log
                 x = many[0] + width * (0.5 if abs(side) > 2 else min(max(share, 0.1), 0.9))
             elif x == (most if C > K else least):
                 return
@@ -173,35 +176,35 @@ class PreferenceSearch:
 
 
 def _rank(step: Step, K: int) -> tuple[int, float]:
-    """The nearer to K the better, and then the larger the net similarity."""
+    """Return a sort key that prefers numbers of clusters near K, then larger net similarities."""
     return abs(step.n_clusters - K), -step.clustering.net_similarity
 
 
 def _all_exemplars(n: int, largest: float) -> Step:
-    """Every point its own exemplar: the optimum of any positive preference."""
+    """Return the step in which every point is its own exemplar, the optimum for any positive preference."""
     preference = 1e-6 * largest if largest > 0 else 1.0
     points = np.arange(n)
     return Step(preference, Clustering(points, points, n * preference), 0, True)
 
 
 def _check_graph(similarities: Similarities, K: int, neighbors: int | None) -> None:
-    """K exemplars and their neighbors must be able to make up all points."""
+    """Raise an error if K exemplars and their neighbors cannot cover all points."""
     if neighbors is None:
         return
     n, most = similarities.n, math.floor(K * (1 + TOLERANCE))
     degrees = np.sort(similarities.degrees)[::-1]
     if (reach := int((degrees[:most] + 1).sum())) < n:
-        raise _unreachable(K, n, neighbors, f"{K:,} points and their neighbors make up at most {reach:,} of {n:,}")
+        raise _unreachable(K, n, neighbors, f"{K:,} points and their neighbors cover at most {reach:,} of {n:,}")
 
 
 def _unreachable(K: int, n: int, neighbors: int, why: str) -> ValueError:
     needed = max(math.ceil(5 * n / K), 2 * neighbors)
     return ValueError(
-        f"n_clusters must be within reach of the graph, {K:,} is not with {neighbors} neighbors: {why}. "
+        f"n_clusters must be reachable on the graph, {K:,} is not with {neighbors} neighbors: {why}. "
         f"Pass neighbors={min(needed, n - 1)}."
     )
 
 
 def _break_ties(n: int, preference: float) -> Floats:
-    """The preference of each point: lower by up to a ten thousandth, in an order that follows from the row number."""
+    """Return the preference of each point, lowered by up to a ten-thousandth, in an order determined by the row number."""
     return (preference - TIE_BREAK * abs(preference) * (GOLDEN * np.arange(n) % 1)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Similarities of embeddings, -‖x_i - x_k‖², for all pairs or along the edges of a graph, and what a few of them tell."""
+"""Similarities of embeddings, -‖x_i - x_k‖², for all pairs or the edges of a graph, and preferences estimated from them."""
 
 import numpy as np
 import torch
@@ -9,13 +9,13 @@ from liftedstruct.retrieval import nearest_neighbors
 
 __all__ = ["all_pairs", "guess_preference", "median_similarity", "neighbor_graph"]
 
-ROWS = 512  # of a product
-CLOSE = 1e-9  # of ‖x‖² + ‖y‖²: below, less than float32's seven digits are left of a difference of float64 products
-SAMPLE = 2000  # rows from which a preference is guessed
+ROWS = 512  # per product
+CLOSE = 1e-9  # of ‖x‖² + ‖y‖²: below this, a difference of float64 products has fewer than the seven digits of float32
+SAMPLE = 2000  # rows used to guess a preference
 
 
 def all_pairs(X: Tensor) -> Similarities:
-    """Every pair, n² float32. The products are float64, and half of them are made."""
+    """Compute the similarities of all pairs, n² float32 values, from float64 products; half of these are computed."""
     n = len(X)
     room = n + -n % BLOCK
     values = torch.empty(n, room)
@@ -31,7 +31,7 @@ def all_pairs(X: Tensor) -> Similarities:
 
 
 def neighbor_graph(X: Tensor, k: int) -> Similarities:
-    """The k nearest neighbors of each point, and the points that it is a nearest neighbor of."""
+    """Compute the similarities of each point to its k nearest neighbors, and to the points it is a nearest neighbor of."""
     n = len(X)
     distances, nearest = nearest_neighbors(X.numpy(), k)
     i, j = np.repeat(np.arange(n), k), nearest.reshape(-1).astype(np.int64)
@@ -48,18 +48,18 @@ def neighbor_graph(X: Tensor, k: int) -> Similarities:
 
 
 def median_similarity(X: Tensor) -> float:
-    """The median over all pairs of up to 2,000 points; of more points, over those of some rows, evenly spaced. Never 0."""
+    """Return the median over all pairs of up to 2,000 points, or over evenly spaced rows of more points. It is never 0."""
     n = len(X)
     rows = np.linspace(0, n - 1, min(n, max(1, 4_000_000 // n))).astype(np.int64)
     Y = X.double()
     values = _similarities(Y[rows], Y)  #                                                         (rows, n)
     values[torch.arange(len(rows)), torch.from_numpy(rows)] = torch.nan
-    median = float(values.nanmedian())  # not a number if there is no pair
+    median = float(values.nanmedian())  # NaN if there is no pair
     return median if median < 0 else _tenth_of_spread(X)
 
 
 def _similarities(X: Tensor, Y: Tensor) -> Tensor:
-    """-‖x_i - y_j‖² in float64; where the product has lost its digits, from the difference."""
+    """Compute -‖x_i - y_j‖² in float64, from the difference where the product is inaccurate."""
     x, y = X.square().sum(dim=1), Y.square().sum(dim=1)
     S = torch.addmm(-y, X, Y.T, alpha=2).sub_(x[:, None])
     lost = -CLOSE * (x[:, None] + y)
@@ -70,7 +70,7 @@ def _similarities(X: Tensor, Y: Tensor) -> Tensor:
 
 
 def guess_preference(X: Tensor, K: int) -> float:
-    """What one cluster more than K saves, if exemplars are drawn at random: about the preference at which there are K."""
+    """Estimate the preference that gives K clusters: the saving from one more cluster, with exemplars drawn at random."""
     n = len(X)
     rng = np.random.default_rng(0)
     order = rng.permutation(n)
@@ -79,7 +79,7 @@ def guess_preference(X: Tensor, K: int) -> float:
     cost = [0.0, 0.0]
     for rows in np.array_split(queries, max(1, len(queries) * more // 2**22)):
         D2 = torch.cdist(X[rows], X[order[:more]]).square_()
-        D2[torch.from_numpy(rows[:, None] == order[None, :more])] = 0  # an exemplar is its own
+        D2[torch.from_numpy(rows[:, None] == order[None, :more])] = 0  # an exemplar chooses itself
         cost[0] += float(D2[:, :fewer].amin(dim=1).sum())
         cost[1] += float(D2.amin(dim=1).sum())
     saved = (cost[0] - cost[1]) / (more - fewer) * n / len(queries) if more > fewer else 0.0
@@ -87,5 +87,5 @@ def guess_preference(X: Tensor, K: int) -> float:
 
 
 def _tenth_of_spread(X: Tensor) -> float:
-    """A preference where most points are equal, and the usual ones are 0, at which clusters cost nothing."""
+    """Return a fallback preference for mostly equal points, where the estimates are 0 and clusters would cost nothing."""
     return min(-0.1 * float(X.double().square().sum(dim=1).mean()), -1e-6)
