@@ -86,7 +86,7 @@ def headline(run: EvaluatedRun, other: EvaluatedRun | None, comparison: Comparis
     queries = scores.ranks > 0  # without images that are alone in their class
     of = f"of {len(np.unique(run.labels[queries])):,} classes{_seen(run.seen)}"
     name = display_name(run)
-    name = name[:1].upper() + name[1:] if run.method in COLORS else name
+    name = (name[:1].upper() + name[1:] if run.method in COLORS else name) + ("," if ", " in name else "")
     found = f"{name} reaches {percent(scores.recall[1].value)} Recall@1 on {queries.sum():,} images {of}"
     if other is None or comparison is None:
         return f"{found}."
