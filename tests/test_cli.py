@@ -30,7 +30,7 @@ TINY = shlex.split("--trunk small --weights random --freeze 0 --steps 3 --crop 4
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the pictures, the run and the embeddings that the examples speak of."""
+    """Create a folder with the images, the run and the embeddings that the examples use."""
     folder = tmp_path_factory.mktemp("workplace")
     rng = np.random.default_rng(0)
     labels = np.arange(120) // 6
@@ -65,7 +65,9 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_list(what: str, registry: dict[str, type], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", what]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert {line.split()[0] for line in lines if not line.startswith(" ")} - {"timm:MODEL"} == set(registry)
+    assert {line.split()[0] for line in lines if not line.startswith(" ")} - {"timm:MODEL", "transformers:MODEL"} == set(
+        registry
+    )
     assert all(len(line.split()) > 3 for line in lines if what != "presets")
 
 
@@ -92,6 +94,20 @@ def test_help_has_an_example_that_runs(
     if command == "demo":
         monkeypatch.setattr(demonstration, "SHORT", Scale("tiny", products=12, steps=2, sizes=(8,), trunk="small", batch=12))
     assert main(example[1:]) == 0
+
+
+def test_help_shows_defaults_and_types(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = {}
+    for command in ("fit", "train", "embed"):
+        with pytest.raises(SystemExit, match="0"):
+            main([command, "--help"])
+        lines[command] = " ".join(capsys.readouterr().out.split())
+    assert "--dim N dimension of the embedding (default: 64)" in lines["fit"]
+    assert "--seed N seed of every random choice (default: 0)" in lines["fit"]
+    assert '(see "liftedstruct list presets"; default: the default recipe)' in lines["fit"]
+    assert "--normalize [true|false] " in lines["train"]
+    assert "--pool {avg,max,avg+max} " in lines["train"]
+    assert "--out PATH .npz file to write (default: embeddings.npz in the run folder)" in lines["embed"]
 
 
 def test_prepare(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +145,7 @@ def packed_to(out: Path, photos: Path, *options: str) -> Path:
     return out
 
 
-def test_a_folder_called_products_is_a_folder(
+def test_a_folder_named_products(
     workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(workplace / "photos", tmp_path / "products")
@@ -192,9 +208,7 @@ def test_evaluate(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "7 by k-means" in capsys.readouterr().out
 
 
-def test_evaluate_replaces_no_file_of_something_else(
-    workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluate_does_not_replace_other_files(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy(workplace / "embeddings.npz", tmp_path / "mine.npz")
     (tmp_path / "mine.json").write_text('{"notes": 1}')
     assert main(["evaluate", str(tmp_path / "mine.npz"), "--clustering", "none"]) == 1
@@ -202,7 +216,7 @@ def test_evaluate_replaces_no_file_of_something_else(
     assert (tmp_path / "mine.json").read_text() == '{"notes": 1}'
 
 
-def test_evaluate_labels_of_their_own(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_with_a_labels_file(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(workplace / "embeddings.npz"), "--clustering", "none"]) == 0
     expected = capsys.readouterr().out.splitlines()[:4]
     with np.load(workplace / "embeddings.npz") as arrays:
@@ -225,23 +239,26 @@ def test_evaluate_compares(workplace: Path, tmp_path: Path, capsys: pytest.Captu
     assert "no significant difference" in capsys.readouterr().out
 
 
-def test_evaluate_goes_wrong_in_one_line(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_errors_are_one_line(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "objects.npz", embeddings=np.eye(2), labels=np.array(["a", None], dtype=object))
     file = str(workplace / "embeddings.npz")
     for arguments, text in (
-        ([file, "--ks", "1;2"], "--ks must be whole numbers separated by commas, got '1;2'. Try --ks 1,2,4,8."),
-        ([file, "--ks", ""], "--ks must be whole numbers separated by commas, got ''."),
+        ([file, "--ks", "1;2"], "--ks must be comma-separated whole numbers, got '1;2'. Pass, for example, --ks 1,2,4,8."),
+        ([file, "--ks", ""], "--ks must be comma-separated whole numbers, got ''."),
         ([file, "--ks", "0"], "each of ks must be a whole number >= 1, got 0."),
         ([file, "--n-clusters", "500", "--clustering", "kmeans"], "n_clusters must be at most the number of images, got 500"),
         ([file, "--out", str(tmp_path / "nowhere" / "scores.json")], "--out must be a file in a folder that exists"),
         ([file, "--out", str(tmp_path)], "--out must be a file in a folder that exists"),
-        ([file, "--compare", str(tmp_path / "none.npz")], "--compare must be a file or a run, there is none at"),
+        ([file, "--compare", str(tmp_path / "none.npz")], "--compare must be a file or a run folder, got"),
         ([file, "--compare", str(workplace / "others.npz")], "must be of the same images in the same order, "),
         ([file, "--compare", str(workplace / "nameless.npz")], "must identify their images, got "),
         ([str(tmp_path / "scores.json")], "must be an existing file or run folder, got "),
         ([str(tmp_path / "objects.npz")], "must hold arrays of numbers or text, got: 'labels' holds Python objects."),
         ([str(tmp_path / "none.npz")], "must be an existing file or run folder, got "),
-        ([str(tmp_path)], f"must hold embeddings.npz, got a folder without it. Write it with: liftedstruct embed {tmp_path} DATA"),
+        (
+            [str(tmp_path)],
+            f"must hold embeddings.npz, got a folder without it. Write it with: liftedstruct embed {tmp_path} DATA",
+        ),
     ):
         assert main(["evaluate", *arguments]) == 1
         error = capsys.readouterr().err.splitlines()[-1]
@@ -276,7 +293,9 @@ def test_no_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["products", "--out", "x", "--format", "gif"], "liftedstruct products: argument --format: invalid choice: 'gif'"),
     ],
 )
-def test_wrong_usage_is_one_line_and_2(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_prints_one_line_and_exits_with_2(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2
@@ -285,14 +304,14 @@ def test_wrong_usage_is_one_line_and_2(arguments: list[str], text: str, capsys: 
     assert error.count("\n") == 1
 
 
-def test_a_failure_is_one_line_and_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_prints_one_line_and_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--seed", "-1"]) == 1
     assert capsys.readouterr().err == "liftedstruct demo: seed must be a whole number >= 0, got -1. Pass 0 or more.\n"
     with pytest.raises(ValueError, match="seed must be"):
         main(["--debug", "demo", "--seed", "-1"])
 
 
-def test_it_is_a_module_too() -> None:
+def test_python_dash_m() -> None:
     done = subprocess.run([sys.executable, "-m", "liftedstruct", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith(__version__)
 
@@ -313,7 +332,7 @@ def test_train_embed_evaluate(workplace: Path, tmp_path: Path, capsys: pytest.Ca
     )
     assert "80 embeddings of 128 dimensions" in capsys.readouterr().out
     assert main(["embed", str(workplace / "run"), prepared, "--out", out, "--dim", "7"]) == 1
-    assert "--dim must be 0 or that of the embedder, 8, got 7" in capsys.readouterr().err
+    assert "--dim must be 0 or the embedder's, 8, got 7" in capsys.readouterr().err
     assert main(["embed", "smal", prepared, "--out", out]) == 1
     assert "Did you mean 'small'?" in capsys.readouterr().err
     before = count_test_evaluations(workplace / "prepared", PackedImages(workplace / "prepared").checksum) or 0
@@ -335,17 +354,19 @@ def test_a_run_keeps_its_embeddings_and_scores(workplace: Path, tmp_path: Path, 
     assert "paired by class: 10 classes, 40 images" in printed
     again = ["evaluate", str(workplace / "pool5.npz"), "--compare", str(run), "--clustering", "none"]
     assert main([*again, "--out", str(tmp_path / "again.json")]) == 0
-    assert main(["train", prepared, "--out", str(run), *TINY]) == 0  # the same command finds its run,
+    assert main(["train", prepared, "--out", str(run), *TINY]) == 0  # the same command finds its run
     assert main(["train", "--config", str(run / "config.yaml"), "--out", str(run)]) == 0
-    assert main(["train", prepared, "--out", str(run), *TINY, "--lr", "1"]) == 1  # and no other begins in its folder
-    assert "its lr is 0.0001 and not 1.0" in capsys.readouterr().err
+    assert main(["train", prepared, "--out", str(run), *TINY, "--lr", "1"]) == 1  # another run cannot use the folder
+    assert "its lr is 0.0001, got 1.0" in capsys.readouterr().err
     for source, *options in (("small",), (str(run / "embedder.safetensors"),), (str(run), "--dim", "0")):
         assert main(["embed", source, prepared, *options]) == 1
-        assert "--out must be given, but for the embeddings of a run folder. Pass --out FILE.npz." in capsys.readouterr().err
+        assert (
+            "--out must be given unless the source is a run folder, got none. Pass --out FILE.npz." in capsys.readouterr().err
+        )
 
 
 @pytest.mark.parametrize("absent", ["matplotlib", "jinja2"])
-def test_what_draws_may_be_absent(absent: str, workplace: Path, tmp_path: Path) -> None:
+def test_missing_packages_for_figures(absent: str, workplace: Path, tmp_path: Path) -> None:
     code = f"""
 import sys
 sys.modules["{absent}"] = sys.modules["markupsafe"] = None
@@ -396,21 +417,21 @@ def test_every_figure(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["recal", "run"], "the kind of a figure must be one of batch-graph, confusions,"),
+        (["recal", "run"], "the kind of figure must be one of batch-graph, "),
         (["recal", "run"], "got 'recal'. Did you mean 'recall'?"),
-        (["recall"], "runs must be one or more for recall, got 0."),
-        (["map", "run", "run"], "runs must be one for map, got 2."),
-        (["mining", "run"], "runs must be left out for mining, which shows none, got run. Name a file with --out."),
-        (["map", "run", "--count", "3"], "--count must be for a figure that has it, map has --side. Leave it out."),
-        (["mining", "--seed", "3"], "--seed must be for a figure that has it, mining has none. Leave it out."),
-        (["training", "pool5.npz"], "runs must have a log of their training, got none with one. Name the folder of a run."),
-        (["scores", "run", "run"], "runs must differ in method or size, got two of lifted_struct with 8 dimensions."),
+        (["recall"], "recall must be given one or more runs, got 0."),
+        (["map", "run", "run"], "map must be given one run, got 2."),
+        (["mining", "run"], "runs must be empty for mining, which shows no run, got run. Pass the output file with --out."),
+        (["map", "run", "--count", "3"], "--count must be an option of the figure, map has --side. Leave it out."),
+        (["mining", "--seed", "3"], "--seed must be an option of the figure, mining has none. Leave it out."),
+        (["training", "pool5.npz"], "must have a training log, got none."),
+        (["scores", "run", "run"], "got two of lifted_struct with 8 dimensions."),
         (["successes", "nowhere"], "must be an existing file or run folder, got nowhere. Check the path."),
         (["failures", "run", "--count", "0"], "count must be a whole number >= 1, got 0."),
         (["mining", "--dpi", "0"], "dpi must be a whole number >= 1, got 0."),
     ],
 )
-def test_a_figure_goes_wrong_in_one_line(
+def test_figure_errors_are_one_line(
     arguments: list[str], text: str, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(workplace)
@@ -421,11 +442,11 @@ def test_a_figure_goes_wrong_in_one_line(
     assert not Path("figure.png").exists()
 
 
-def test_a_figure_s_file(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_file_of_a_figure(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for kind, name, text in (
-        ("mining", "figure.jpg", "the suffix of a figure's file must be one of .pdf, .png, .svg, got '.jpg'."),
+        ("mining", "figure.jpg", "the suffix of --out must be one of .pdf, .png, .svg, got '.jpg'."),
         ("mining", "nowhere/figure.png", "--out must be a file in a folder that exists"),
-        ("map", "figure.svg", "a map is made of pixels and must be a .png or .pdf file, got"),
+        ("map", "figure.svg", "a map must be saved as .png or .pdf, got"),
     ):
         runs = [str(workplace / "run")] if kind == "map" else []
         assert main(["figure", kind, *runs, "--out", str(tmp_path / name)]) == 1
@@ -438,9 +459,9 @@ def test_a_figure_s_file(workplace: Path, tmp_path: Path, capsys: pytest.Capture
 def test_trained_classes_are_not_scored_as_test_classes(
     workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One folder, split twice: the second split has classes for the test that the run was trained on."""
+    """Split a folder twice: test classes of the second split are training classes of the run."""
     shutil.copytree(workplace / "photos", tmp_path / "photos")
-    (tmp_path / "photos" / "products.json").unlink()  # which has a split of its own
+    (tmp_path / "photos" / "products.json").unlink()  # it defines a split
     for seed in ("0", "1"):
         prepare = ["prepare", str(tmp_path / "photos"), "--out", str(tmp_path / seed), "--seed", seed, "--size", "56"]
         assert main(prepare) == 0
@@ -460,7 +481,7 @@ def test_trained_classes_are_not_scored_as_test_classes(
     )
     assert not (run / "embeddings.npz").exists()
     assert main(["embed", str(run), str(tmp_path / "1"), "--part", "all"]) == 0
-    assert "training has seen 40 of 80 images, 10 of 20 classes" in capsys.readouterr().err
+    assert "warning: seen in training: 40 of 80 images, 10 of 20 classes" in capsys.readouterr().err
     assert main(["evaluate", str(run)]) == 0
     lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines() if "  " in line)
     assert lines["seen in training"].strip() == "40 of 80 images, 10 of 20 classes"
@@ -473,13 +494,15 @@ def test_trained_classes_are_not_scored_as_test_classes(
     assert f"run, step 3; test images of 0 (checksum {first.checksum[:12]})" in capsys.readouterr().out
 
 
-def test_scores_of_an_earlier_step_are_refused(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_embeddings_of_an_earlier_step_are_rejected(
+    workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     prepared, run = workplace / "prepared", tmp_path / "run"
     shutil.copytree(workplace / "run", run)
     assert main(["evaluate", str(run), "--clustering", "none"]) == 0
     longer = tmp_path / "longer"
     assert main(["train", str(prepared), "--out", str(longer), *TINY, "--steps", "5"]) == 0
-    shutil.copy(longer / "embedder.safetensors", run / "embedder.safetensors")  # as if it had gone on
+    shutil.copy(longer / "embedder.safetensors", run / "embedder.safetensors")  # as if the run had continued
     before = (run / "scores.json").read_bytes()
     capsys.readouterr()
     report = ["report", str(run), "--out", str(tmp_path / "report.html")]
@@ -504,7 +527,7 @@ def test_out_follows_links_and_writes_to_devices(workplace: Path, tmp_path: Path
 
 
 def finished(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The command line in a process of its own, whose output is buffered as it is for users."""
+    """Run the command line in another process, with buffered output as for users."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     kept: dict[str, Any] = {"stderr": subprocess.PIPE, "text": True, "check": False, "env": environment}
     return subprocess.run([sys.executable, "-m", "liftedstruct", *arguments], **kept | options)
@@ -535,7 +558,7 @@ def test_without_docstrings() -> None:
     assert [line for line in done.stdout.splitlines() if not line.startswith(" ")] == sorted(LOSSES)
 
 
-def test_null_is_a_value_like_any_other(
+def test_null_is_an_ordinary_value(
     workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""``python -m liftedstruct``."""
+"""Entry point of `python -m liftedstruct`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The command line: a table of commands, each of which is one call that a notebook could make too."""
+"""Command line. Every command is a thin wrapper around a Python function."""
 
 from liftedstruct.cli.main import COMMANDS, Command, main
 

@@ -1,4 +1,4 @@
-"""What the arguments of commands stand for: a dataset, a choice of classes, a list of numbers or names."""
+"""Parsing of command arguments: datasets, classes, and lists of numbers or names."""
 
 import math
 from pathlib import Path
@@ -10,13 +10,13 @@ __all__ = ["fraction_or_names", "names", "open_data", "whole_numbers"]
 
 
 def open_data(data: str, kind: str | None, test_classes: str | None, validation: float, seed: int, size: int = 128) -> ImageSet:
-    """The dataset that a command names."""
+    """Open the dataset that a command names."""
     if data.startswith("products:") and not Path(data).exists():
         from liftedstruct.data.products import product_images
 
         number = data.removeprefix("products:")
         if not number.isdecimal():
-            raise ValueError(f"products:N must have a number of classes, got {data!r}. Try products:1000.")
+            raise ValueError(f"products:N must have a number of classes, got {data!r}. Pass, for example, products:1000.")
         if kind or test_classes:
             raise ValueError(f"{data} has its own layout and split, got --kind or --test-classes. Leave them out.")
         image_set = product_images(int(number), size=size, seed=seed)
@@ -28,7 +28,7 @@ def open_data(data: str, kind: str | None, test_classes: str | None, validation:
 
 
 def fraction_or_names(text: str | None) -> float | list[str] | None:
-    """0.3 is a fraction; anything else is names, also 001."""
+    """Parse a fraction between 0 and 1, such as 0.3, or comma-separated names; 001 is a name."""
     if text is None:
         return None
     try:
@@ -39,16 +39,16 @@ def fraction_or_names(text: str | None) -> float | list[str] | None:
 
 
 def whole_numbers(flag: str, text: str) -> list[int]:
-    """1,2,4 as numbers."""
+    """Parse comma-separated whole numbers."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise ValueError(f"{flag} must be whole numbers separated by commas, got {text!r}. Try {flag} 1,2,4,8.")
+        raise ValueError(f"{flag} must be comma-separated whole numbers, got {text!r}. Pass, for example, {flag} 1,2,4,8.")
     return [int(part) for part in parts]
 
 
 def names(flag: str, text: str) -> list[str]:
-    """mug,lamp as names."""
+    """Parse comma-separated names."""
     parts = [part.strip() for part in text.split(",")]
     if not all(parts) or len(set(parts)) < len(parts):
-        raise ValueError(f"{flag} must be names separated by commas, each once, got {text!r}. Leave out what is empty.")
+        raise ValueError(f"{flag} must be distinct comma-separated names, got {text!r}. Remove empty or repeated names.")
     return parts

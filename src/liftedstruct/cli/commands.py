@@ -1,4 +1,4 @@
-"""What each command does; what trains, draws or renders is imported when it is called."""
+"""The commands. Training, drawing and rendering code is imported when a command needs it."""
 
 import inspect
 from pathlib import Path
@@ -39,11 +39,11 @@ Entries = Literal[
     "trunks",
 ]
 ResizeMode = Literal["squash", "letterbox", "trim-letterbox"]
-MAX_DPI = 1200  # a figure of ten inches has 144 million pixels then
+MAX_DPI = 1200  # 144 million pixels for a figure of 10 x 10 inches
 
 
 def list_entries(what: Entries) -> None:
-    """List what there is to choose from, with its options.
+    """List the available entries of a kind, such as losses or trunks, with their options and defaults.
 
     Args:
         what: kind of entries.
@@ -53,7 +53,7 @@ def list_entries(what: Entries) -> None:
 
     declaring: dict[str, Any] = {f"{name}{'es' if name.endswith('s') else 's'}": each for name, each in REGISTRIES.items()}
     registries: dict[str, Any] = {**declaring, "datasets": READERS, "resize-modes": RESIZE_MODES}
-    if what == "figures":  # which needs matplotlib
+    if what == "figures":  # needs matplotlib
         from liftedstruct.figures import FIGURES
 
         registries["figures"] = FIGURES
@@ -68,7 +68,9 @@ def list_entries(what: Entries) -> None:
         for option in options_of(entry) if what in declaring else ():
             print(f"    {option.name} = {option.default!r}: {option.help}")
     if what == "trunks":
-        print(f"{'timm:MODEL':<20} A model of timm; transformers:FOLDER one of transformers. Each needs its package.")
+        print(f"{'timm:MODEL':<20} Any timm model. Install with: pip install 'liftedstruct[timm]'")
+        text = "Any transformers vision model, by folder or name. Install with: pip install 'liftedstruct[transformers]'"
+        print(f"{'transformers:MODEL':<20} {text}")
 
 
 def products(
@@ -79,15 +81,15 @@ def products(
     seed: int = 0,
     format: Literal["png", "jpg", "webp"] = "png",
 ) -> None:
-    """Render the built-in dataset, images of made-up products, into a folder of class folders.
+    """Render the built-in dataset: images of synthetic products, in one folder per class.
 
     Args:
-        out: folder to write to, created if absent; a second run resumes.
-        n_classes: number of products, each a class of its own.
-        images_per_class: images of each. Default: 2 to 12, 5.3 on average, as in Stanford Online Products.
-        size: side of an image in pixels.
-        seed: another seed makes other products.
-        format: of the image files.
+        out: output folder, created if missing; the same command resumes a stopped run.
+        n_classes: number of products, one class each.
+        images_per_class: images per class. Default: 2 to 12, 5.3 on average, as in Stanford Online Products.
+        size: side of the images in pixels.
+        seed: seed of the products.
+        format: file format of the images.
     """
     from liftedstruct.data.products import write_products
 
@@ -108,20 +110,21 @@ def prepare(
     force: bool = False,
     seed: int = 0,
 ) -> None:
-    """Decode every image of a dataset once, into one memory-mapped file.
+    """Prepare a dataset for training: decode and resize every image once, into one memory-mapped file.
 
     Args:
-        data: folder, CSV file or archive; or products:N for N rendered products.
-        out: folder to write to, created if absent.
-        kind: layout of the data (see "liftedstruct list datasets"). Default: recognized.
+        data: folder, CSV file or archive of images, or products:N for N rendered products.
+        out: output folder, created if missing.
+        kind: layout of the dataset (see "liftedstruct list datasets"). Default: detected.
         size: side of the prepared images in pixels.
-        resize_mode: how a rectangle becomes a square.
-        test_classes: fraction of the classes for the test, such as 0.3, or their comma-separated names.
-        validation: fraction of the training classes to hold out.
-        bad_images: list leaves unreadable ones out and lists them, stop stops at the first.
+        resize_mode: how a rectangular image becomes square (see "liftedstruct list resize-modes").
+        test_classes: fraction of the classes to use as test classes, such as 0.3, or their comma-separated names. Default: the
+            dataset's own split, or half of the classes.
+        validation: fraction of the training classes to hold out for validation.
+        bad_images: list skips unreadable images and lists them, stop fails at the first.
         workers: decoding threads. Default: one per core.
-        force: replace a dataset of other sources or settings.
-        seed: of the split.
+        force: replace a prepared dataset that has other sources or settings.
+        seed: seed of the split.
     """
     from liftedstruct import data as datasets
 
@@ -129,7 +132,7 @@ def prepare(
     packed = datasets.prepare(
         image_set, out, size=size, resize_mode=resize_mode, bad_images=bad_images, workers=workers, force=force
     )
-    parts = f"{len(packed.train):,} for training, {len(packed.test):,} for the test"
+    parts = f"{len(packed.train):,} for training, {len(packed.test):,} for testing"
     if len(packed.validation):
         parts += f", {len(packed.validation):,} for validation"
     print(f"{len(packed):,} images of {len(packed.class_names):,} classes in {out}: {parts}")
@@ -144,16 +147,17 @@ def check(
     test_classes: str | None = None,
     seed: int = 0,
 ) -> int:
-    """Check a dataset: bad images, duplicates, leaks across the split, odd classes. Exit code 1 if anything is serious.
+    """Check a dataset for bad images, duplicates, leaks across the split and odd classes. Exit with 1 on serious issues.
 
     Args:
-        data: folder, CSV file or archive; or products:N for N rendered products.
-        kind: layout of the data (see "liftedstruct list datasets"). Default: recognized.
-        fix: write a CSV list without the offending images to this file; the images are not touched.
-        json: print JSON.
-        near: bits of 64 by which the perceptual hashes of near duplicates may differ.
-        test_classes: fraction of the classes for the test, such as 0.3, or their comma-separated names.
-        seed: of the split.
+        data: folder, CSV file or archive of images, or products:N for N rendered products.
+        kind: layout of the dataset (see "liftedstruct list datasets"). Default: detected.
+        fix: CSV file to write, a list of the dataset without the offending images; the images are not changed.
+        json: print the result as JSON.
+        near: largest number of differing bits, of 64, between the perceptual hashes of near duplicates.
+        test_classes: fraction of the classes to use as test classes, such as 0.3, or their comma-separated names. Default: the
+            dataset's own split, or half of the classes.
+        seed: seed of the split.
     """
     from liftedstruct.data import check_dataset, check_list_file, write_fixed_list
 
@@ -164,25 +168,26 @@ def check(
     print(found.to_json(image_set) if json else found)
     if fix is not None:
         left = write_fixed_list(image_set, found, fix)
-        say(f"{len(left):,} of {len(image_set):,} images listed in {fix}")
+        say(f"wrote a list of {len(left):,} of {len(image_set):,} images to {fix}")
     return 1 if found.serious else 0
 
 
 def train(data: str | None = None, preset: str | None = None, config: Path | None = None, **settings: Any) -> None:
-    """Train an embedding; the same command again resumes a run that was stopped.
+    """Train an embedding on a prepared dataset. The same command resumes a stopped run.
 
     Args:
         data: folder of a prepared dataset.
-        preset: named differences from the default recipe, paper or quick; the YAML file and flags win over it.
-        config: YAML file of settings; flags win over it.
+        preset: name of a preset (see "liftedstruct list presets"); the YAML file and flags override it. Default: the default
+            recipe.
+        config: YAML file of settings; flags override it.
     """
     from liftedstruct.training import load_config
     from liftedstruct.training import train as train_run
 
     given = config_values({**({"data": data} if data is not None else {}), **settings})
     run = train_run(load_config(config, preset, **given))
-    score = "" if run.recall_at_1 is None else f", Recall@1 {run.recall_at_1:.1%} on validation classes"
-    print(f"{run.folder}: the embedder of step {run.best_step:,} of {run.steps:,}{score}")
+    score = "" if run.recall_at_1 is None else f", Recall@1 {100 * run.recall_at_1:.1f} % on the validation classes"
+    print(f"{run.folder}: embedder from step {run.best_step:,} of {run.steps:,}{score}")
 
 
 def embed(
@@ -197,19 +202,19 @@ def embed(
     device: str | None = None,
     seed: int = 0,
 ) -> None:
-    """Embed the images of a prepared dataset with a run, an embedder's file or an untrained trunk.
+    """Embed the images of a prepared dataset with a run, an embedder file or a trunk that was not fine-tuned.
 
     Args:
-        source: run folder, an embedder's file, or the name of a trunk (see "liftedstruct list trunks").
-        folder: prepared dataset.
+        source: run folder, embedder file, or name of a trunk (see "liftedstruct list trunks").
+        folder: folder of a prepared dataset.
         out: .npz file to write. Default: embeddings.npz in the run folder.
-        part: of the split.
-        dim: 0 gives the trunk's pooled features, without the head.
-        weights: file with the weights of a trunk.
-        crop: side of the center crops in pixels. Default: what the embedder was trained for.
+        part: part of the split to embed.
+        dim: 0 for the pooled features of the trunk, without the head. Default: the dimension of the embedder.
+        weights: file with the trunk's weights. Default: the pretrained weights that come with the trunk, if any.
+        crop: side of the center crop in pixels. Default: the crop of the embedder.
         batch_size: images per forward pass.
         device: cpu, cuda or cuda:N. Default: cuda if available.
-        seed: of the random weights of a trunk that has no others.
+        seed: seed of the weights of a trunk without pretrained weights.
     """
     from liftedstruct.data import PackedImages
     from liftedstruct.embedder import open_embedder
@@ -220,18 +225,18 @@ def embed(
 
     if out is None:
         if source in TRUNKS or not Path(source).is_dir() or dim == 0:
-            raise ValueError("--out must be given, but for the embeddings of a run folder. Pass --out FILE.npz.")
+            raise ValueError("--out must be given unless the source is a run folder, got none. Pass --out FILE.npz.")
         out = Path(source) / EMBEDDINGS
     check_out("--out", out)
     embedder, packed = open_embedder(source, weights, pooled=dim == 0, seed=seed), PackedImages(folder)
     if dim not in (None, 0, embedder.dim):
-        raise ValueError(f"--dim must be 0 or that of the embedder, {embedder.dim}, got {dim}. Train one of that size.")
+        raise ValueError(f"--dim must be 0 or the embedder's, {embedder.dim}, got {dim}. Train an embedder of that dimension.")
     rows = None if part == "all" else getattr(packed, part)
     result = embed_images(embedder.to(find_device(device)), packed, rows, batch_size, crop, progress=True)
     result.save(out)
     print(f"{len(result):,} embeddings of {embedder.width:,} dimensions in {out}: {result.protocol[OF]}")
     if result.seen and result.seen.any:
-        say(f"warning: of these, training has seen {result.seen}")
+        say(f"warning: seen in training: {result.seen}")
 
 
 def evaluate(
@@ -245,28 +250,28 @@ def evaluate(
     out: Path | None = None,
     seed: int = 0,
 ) -> None:
-    """Recall@K, NMI and F1 of saved embeddings, with 95 % intervals.
+    """Compute Recall@K, NMI and F1 of saved embeddings, with 95 % confidence intervals.
 
     Args:
-        file: run folder, .npz with arrays embeddings (n, d) and labels (n,), or .npy with the embeddings alone.
-        labels: a .npy file, or a text file with a label on each line. Default: the labels in the .npz file.
+        file: run folder, .npz file with the arrays embeddings (n, d) and labels (n,), or .npy file with the embeddings only.
+        labels: .npy file, or text file with one label per line. Default: the labels in the .npz file.
         ks: comma-separated values of K.
-        clustering: what NMI and F1 are measured on.
+        clustering: clustering algorithm for NMI and F1.
         n_clusters: number of clusters. Default: the number of classes.
-        singles: whether images alone in their class are left out of Recall@K or count as a miss.
-        compare: another such run or file of the same images, or its saved scores, to test this one against.
-        out: JSON file for the scores. Default: scores.json in the run folder, or FILE.json beside FILE.npz.
-        seed: of the intervals and of k-means.
+        singles: whether images that are alone in their class are left out of Recall@K or count as a miss.
+        compare: run folder, file of embeddings or saved scores of the same images, to test for significant differences.
+        out: JSON file for the scores. Default: scores.json in the run folder, or FILE.json next to FILE.npz.
+        seed: seed of the bootstrap and of k-means.
     """
     from liftedstruct import evaluation
 
     if out is None:
         out = evaluation.scores_file(file)
         if out.is_file() and not file.is_dir():
-            evaluation.Scores.load(out)  # a file of something else is not replaced
+            evaluation.Scores.load(out)  # raises rather than replace another file
     check_out("--out", out)
     if compare is not None and not compare.exists():
-        raise ValueError(f"--compare must be a file or a run, there is none at {compare}. Check the path.")
+        raise ValueError(f"--compare must be a file or a run folder, got {compare}, which does not exist. Check the path.")
     if compare is not None:
         evaluation.check_comparable(file, compare, labels)
     settings: dict[str, Any] = {"ks": whole_numbers("--ks", ks), "clustering": clustering, "n_clusters": n_clusters}
@@ -285,13 +290,13 @@ def evaluate(
 
 
 def report(runs: list[Path], out: Path, max_mb: float = 80.0, title: str | None = None) -> None:
-    """Write an HTML report of evaluated runs: a single file, with nothing to install and nothing to load.
+    """Write an HTML report of evaluated runs, as a single self-contained file.
 
     Args:
-        runs: run folders that hold embeddings.npz, or .npz files of embeddings; the first trained one is compared with all.
+        runs: evaluated run folders, or .npz files of embeddings; the best trained run is compared with the others.
         out: .html file to write.
-        max_mb: size of the file, at most, in megabytes; more room makes the images of the map larger.
-        title: of the report. Default: the name of the data.
+        max_mb: maximum size of the file in megabytes; a larger file has larger thumbnails on the map.
+        title: title of the report. Default: the name of the dataset.
     """
     from liftedstruct.report import write_report
 
@@ -308,51 +313,51 @@ def figure(
     side: int | None = None,
     dpi: int = 200,
 ) -> None:
-    """Draw one figure, as PNG, SVG or PDF.
+    """Draw a figure and save it as PNG, SVG or PDF.
 
     Args:
-        kind: of the figure (see "liftedstruct list figures").
-        runs: run folders that hold embeddings.npz, or .npz files of embeddings; some figures need none.
-        out: file to write; its suffix is the format.
-        count: number of queries or classes to show, where there is a choice.
-        seed: of what is drawn at random.
-        side: of a map, in pixels.
-        dpi: dots per inch, of PNG files.
+        kind: kind of figure (see "liftedstruct list figures").
+        runs: evaluated run folders, or .npz files of embeddings; some figures need none.
+        out: file to write, ending in .png, .svg or .pdf.
+        count: number of queries or classes to show, if the figure has this option.
+        seed: seed of random choices, if the figure has this option.
+        side: side of the figure map in pixels.
+        dpi: resolution of PNG files in dots per inch.
     """
     from liftedstruct.figures import FIGURES, FORMATS, save_figure
     from liftedstruct.report import read_runs
 
-    draw = pick(FIGURES, kind, "the kind of a figure")
+    draw = pick(FIGURES, kind, "the kind of figure")
     check_out("--out", out)
-    suffix = pick(FORMATS, out.suffix.lower(), "the suffix of a figure's file")
+    suffix = pick(FORMATS, out.suffix.lower(), "the suffix of --out")
     if suffix == "svg" and kind == "map":
-        raise ValueError(f"a map is made of pixels and must be a .png or .pdf file, got {out}. Choose one of the two.")
+        raise ValueError(f"a map must be saved as .png or .pdf, got {out}. Choose one of the two.")
     if check_count("--dpi", dpi) > MAX_DPI:
-        raise ValueError(f"--dpi must be at most {MAX_DPI:,}, got {dpi:,}. Save as .svg or .pdf to print larger.")
+        raise ValueError(f"--dpi must be at most {MAX_DPI:,}, got {dpi:,}. Save as .svg or .pdf for larger prints.")
     parameters = inspect.signature(draw).parameters
     known = [name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
     options = {name: value for name, value in (("count", count), ("seed", seed), ("side", side)) if value is not None}
     for name in options:
         if name not in known:
-            there = " and ".join(f"--{each}" for each in known) or "none"
-            raise ValueError(f"--{name} must be for a figure that has it, {kind} has {there}. Leave it out.")
+            options_text = " and ".join(f"--{each}" for each in known) or "none"
+            raise ValueError(f"--{name} must be an option of the figure, {kind} has {options_text}. Leave it out.")
     takes = next((name for name in ("run", "runs") if name in parameters), None)
     if takes is None and runs:
-        raise ValueError(f"runs must be left out for {kind}, which shows none, got {runs[0]}. Name a file with --out.")
+        raise ValueError(f"runs must be empty for {kind}, which shows no run, got {runs[0]}. Pass the output file with --out.")
     if takes and (not runs or (takes == "run" and len(runs) > 1)):
-        many = "one" if takes == "run" else "one or more"
-        raise ValueError(f"runs must be {many} for {kind}, got {len(runs)}. Name a run folder, or an .npz file.")
+        many = "one run" if takes == "run" else "one or more runs"
+        raise ValueError(f"{kind} must be given {many}, got {len(runs)}. Pass run folders or .npz files.")
     found = read_runs(runs) if takes else []
     print(save_figure(draw(*([found] if takes == "runs" else found), **options), out, dpi))
 
 
 def demo(out: Path = Path("liftedstruct-demo"), seed: int = 0, full: bool = False) -> None:
-    """Train on rendered products with each loss, evaluate on products never seen, and write a report.
+    """Run a demo: train on rendered products with each loss, evaluate on test classes, and write an HTML report.
 
     Args:
-        out: folder for all of it, created if absent; a second run resumes.
-        seed: of the products, the batches and the crops.
-        full: the version of an hour, with embeddings of 64, 128, 256 and 512 dimensions and longer training.
+        out: output folder, created if missing; the same command resumes a stopped run.
+        seed: seed of the products, batches and crops.
+        full: train longer, with 64, 128, 256 and 512 dimensions; takes about an hour.
     """
     from liftedstruct.recipes.demonstration import FULL, SHORT
     from liftedstruct.recipes.demonstration import demo as run_demo
@@ -376,29 +381,30 @@ def fit(
     force: bool = False,
     seed: int = 0,
 ) -> None:
-    """Train an embedding of your own images: prepare, check, train, evaluate and report, in one command.
+    """Train an embedding on your own images in one command: prepare, check, train, evaluate and report.
 
     Args:
-        data: folder of class folders, CSV file or archive; or products:N for N rendered products.
-        out: folder for all of it, created if absent; a second run resumes.
-        kind: layout of the data (see "liftedstruct list datasets"). Default: recognized.
-        test_classes: fraction of the classes for the test, such as 0.3, or their comma-separated names. Default: half.
-        preset: named differences from the default recipe (see "liftedstruct list presets").
-        dim: dimensions of the embedding.
-        trunk: network below the head (see "liftedstruct list trunks").
-        weights: file with the trunk's weights, or random.
-        steps: training steps. Default: those of the recipe, fewer for a small dataset.
+        data: folder with one folder per class, CSV file or archive of images, or products:N for N rendered products.
+        out: output folder, created if missing; the same command resumes a stopped run.
+        kind: layout of the dataset (see "liftedstruct list datasets"). Default: detected.
+        test_classes: fraction of the classes to use as test classes, such as 0.3, or their comma-separated names. Default: the
+            dataset's own split, or half of the classes.
+        preset: name of a preset (see "liftedstruct list presets"). Default: the default recipe.
+        dim: dimension of the embedding.
+        trunk: network below the head (see "liftedstruct list trunks"). Default: the preset's.
+        weights: file with the trunk's weights, or "random". Default: the pretrained weights that come with the trunk.
+        steps: training steps. Default: the preset's, fewer for a small dataset.
         size: side of the prepared images in pixels. Default: 256, more for larger crops.
-        crop: side in pixels of the center crop that is embedded. Default: what suits the trunk.
-        resize_mode: how a rectangle becomes a square.
-        force: continue although the check found serious issues.
+        crop: side of the center crop that is embedded, in pixels. Default: the preset's, or what suits the trunk.
+        resize_mode: how a rectangular image becomes square (see "liftedstruct list resize-modes").
+        force: continue even if the check finds serious issues.
         seed: seed of every random choice.
     """
     from liftedstruct.data import DEFAULT_SIZE, META
     from liftedstruct.recipes import fit as fit_images
 
     if (Path(data) / META).is_file():
-        raise ValueError(f"data must be images, {data} is prepared already. Train on it: liftedstruct train {data} --out RUN")
+        raise ValueError(f"data must be images, got the prepared dataset {data}. Run: liftedstruct train {data} --out RUN")
     image_set = open_data(data, kind, test_classes, 0.0, seed, size or DEFAULT_SIZE)
     settings: dict[str, Any] = {"preset": preset, "dim": dim, "trunk": trunk, "weights": weights, "steps": steps}
     settings |= {"size": size, "crop": crop, "resize_mode": resize_mode, "force": force, "seed": seed}
@@ -409,7 +415,7 @@ def reproduce(
     name: Literal["cub", "cars", "online-products"],
     data: Path,
     out: Path | None = None,
-    preset: Literal["default", "paper", "quick"] = "paper",
+    preset: str = "paper",
     losses: str = "contrastive,triplet,lifted_struct",
     sizes: str = "64,128,256,512",
     seeds: str = "0",
@@ -421,26 +427,28 @@ def reproduce(
     force: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Run the paper's experiment: train with every loss and dimension, evaluate, and show published results beside ours.
+    """Reproduce the paper's experiment: train with every loss and dimension, evaluate, and compare with published results.
 
     Args:
-        name: of the dataset.
-        data: where it is, as downloaded, or prepared already.
-        out: folder for all of it, created if absent; a second run resumes. Default: reproduce-NAME-PRESET.
-        preset: settings of every training: the paper's, the default recipe, or the quick one.
-        losses: comma-separated names.
+        name: name of the dataset.
+        data: the dataset, as downloaded or prepared.
+        out: output folder, created if missing; the same command resumes a stopped run. Default: reproduce-NAME-PRESET.
+        preset: name of a preset (see "liftedstruct list presets"), or default for the default recipe.
+        losses: comma-separated losses.
         sizes: comma-separated dimensions of the embedding.
-        seeds: comma-separated seeds, a training for each.
-        only: train only these runs of the plan, such as triplet-64, comma-separated; the report shows all that are done.
-        trunk: network below the head (see "liftedstruct list trunks"). Default: that of the preset.
-        weights: file with the trunk's weights, which the preset paper needs.
-        steps: training steps of every run. Default: those of the preset.
-        crop: side in pixels of the center crop that is embedded. Default: that of the preset.
-        force: continue if images are missing; the scores cannot be compared with those of others then.
-        dry_run: print the plan with an estimate of its time, and do nothing.
+        seeds: comma-separated seeds; every loss and dimension is trained once per seed.
+        only: train only these comma-separated runs of the plan, such as triplet-64; the report shows all finished runs.
+        trunk: network below the head (see "liftedstruct list trunks"). Default: the preset's.
+        weights: file with the trunk's weights, or "random"; required by the preset paper.
+        steps: training steps per run. Default: the preset's.
+        crop: side of the center crop that is embedded, in pixels. Default: the preset's, or what suits the trunk.
+        force: continue even if images are missing; the scores cannot be compared with published scores then.
+        dry_run: print the plan with an estimate of its time, and train nothing.
     """
     from liftedstruct.recipes import reproduce as run_experiment
+    from liftedstruct.training import PRESETS
 
+    pick({"default": {}, **PRESETS}, preset, "--preset")
     settings: dict[str, Any] = {"trunk": trunk, "weights": weights, "steps": steps, "crop": crop, "force": force}
     text = run_experiment(
         name,

@@ -1,4 +1,4 @@
-"""Flags from declarations: the parameters of a command's function, and the settings of a training run."""
+"""Command-line flags, derived from the parameters of a command's function and from the settings of a training run."""
 
 import argparse
 import inspect
@@ -13,14 +13,14 @@ __all__ = ["add_config_flags", "add_flags", "config_values"]
 
 
 def add_flags(parser: argparse.ArgumentParser, function: Callable[..., Any], positional: tuple[str, ...]) -> None:
-    """A flag, or a positional argument, for each parameter of a command, with the help of its docstring."""
+    """Add a flag or positional argument for each parameter of a command. The help texts come from its docstring."""
     hints = get_type_hints(function)
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
         kind, required = _without_none(hints[name]), parameter.default is parameter.empty
-        shown = "" if required or parameter.default in (None, False, []) else f" (default: {parameter.default})"
-        settings: dict[str, Any] = {"help": (describe(function, name) + shown).replace("%", "%%")}
+        shown = None if required or parameter.default is False or parameter.default == [] else parameter.default
+        settings: dict[str, Any] = {"help": _help(describe(function, name), shown)}
         if get_origin(kind) is list:
             settings |= {"type": get_args(kind)[0], "nargs": "+" if required else "*"}
         elif get_origin(kind) is Literal:
@@ -35,25 +35,26 @@ def add_flags(parser: argparse.ArgumentParser, function: Callable[..., Any], pos
             parser.add_argument(name, default=None if required else parameter.default, **settings)
         else:
             default = {} if required else {"default": parameter.default}
+            if "type" in settings:
+                settings["metavar"] = _metavar(kind)
             parser.add_argument(_flag(name), required=required, dest=name, **default, **settings)
 
 
 def add_config_flags(parser: argparse.ArgumentParser) -> None:
-    """A flag for each setting of :class:`TrainConfig`, and for each option of each entry that a setting can choose."""
+    """Add a flag for each setting of `TrainConfig`, and for each option of the registry entries that a setting can choose."""
     from liftedstruct.training import REGISTRIES, config_settings
 
     for setting in config_settings():
         name, registry = setting.name, REGISTRIES.get(setting.name)
         if name == "data":  # the positional argument
             continue
-        default = "" if setting.default is None else f" (default: {setting.default})"
-        settings: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name, "metavar": "VALUE"}
-        settings["help"] = (setting.help + default).replace("%", "%%")
+        settings: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": name, "metavar": _metavar(setting.annotation)}
+        settings["help"] = _help(setting.help, setting.default)
         if registry is not None:
             parser.add_argument(_flag(name), type=str, **settings | {"metavar": "NAME"})
             for option, (annotation, text) in _options(registry).items():
                 flag = f"--{name}.{option.replace('_', '-')}"
-                settings |= {"dest": f"{name}.{option}", "help": text.replace("%", "%%")}
+                settings |= {"dest": f"{name}.{option}", "help": _help(text), "metavar": _metavar(annotation)}
                 parser.add_argument(flag, type=_reader(f"{name}.{option}", annotation), **_switch(annotation), **settings)
         else:
             reader = _reader(name, setting.annotation, setting.help)
@@ -61,7 +62,7 @@ def add_config_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def config_values(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings from flags: ``{"loss": "x", "loss.margin": 2}`` becomes ``{"loss": {"name": "x", "margin": 2}}``."""
+    """Convert flags to settings: `{"loss": "x", "loss.margin": 2}` becomes `{"loss": {"name": "x", "margin": 2}}`."""
     values: dict[str, Any] = {}
     for name, value in flags.items():
         setting, _, option = name.partition(".")
@@ -76,7 +77,7 @@ def config_values(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options(registry: Mapping[str, Callable[..., Any]]) -> dict[str, tuple[Any, str]]:
-    """Every option of a registry's entries: its type, and its help with the names of the entries that have it."""
+    """Return the type and the help text of every option in a registry. The text names the entries that have the option."""
     kinds: dict[str, Any] = {}
     texts: dict[str, dict[str, list[str]]] = {}
     for name, entry in registry.items():
@@ -84,13 +85,13 @@ def _options(registry: Mapping[str, Callable[..., Any]]) -> dict[str, tuple[Any,
             kinds[option.name] = option.annotation if kinds.get(option.name, option.annotation) == option.annotation else Any
             texts.setdefault(option.name, {}).setdefault(option.help.rstrip("."), []).append(name)
     return {
-        option: (kinds[option], "; ".join(f"{text} ({', '.join(names)})" for text, names in of_option.items()))
+        option: (kinds[option], "; ".join(f"{', '.join(names)}: {text}" for text, names in of_option.items()))
         for option, of_option in texts.items()
     }
 
 
 def _reader(name: str, annotation: Any, help: str = "") -> Callable[[str], Any]:
-    """From the text of a flag to a checked value."""
+    """Return a function that converts the text of a flag to a checked value."""
 
     def read(text: str) -> Any:
         import yaml
@@ -105,7 +106,7 @@ def _reader(name: str, annotation: Any, help: str = "") -> Callable[[str], Any]:
 
 
 def _switch(annotation: Any) -> dict[str, Any]:
-    """The flag of a boolean alone means true."""
+    """Return the argparse settings of a boolean flag, which means true without a value."""
     return {"nargs": "?", "const": True} if annotation is bool else {}
 
 
@@ -115,7 +116,7 @@ def _is_text(annotation: Any) -> bool:
 
 
 def _without_none(annotation: Any) -> Any:
-    """A type without None, which stands for a flag that is not given."""
+    """Return a type without None, the value of a flag that is not given."""
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
     if NoneType not in get_args(annotation):
         return annotation
@@ -123,6 +124,26 @@ def _without_none(annotation: Any) -> Any:
     for kind in kinds[1:]:
         union = union | kind
     return union
+
+
+def _help(text: str, default: Any = None) -> str:
+    """Return a docstring's text as help of a flag, with its default in parentheses."""
+    text, _, described = text.rstrip(".").partition(". Default: ")
+    shown = described or default
+    if shown is not None and shown != "":
+        text = f"{text[:-1]}; default: {shown})" if text.endswith(")") else f"{text} (default: {shown})"
+    return text.replace("%", "%%")
+
+
+def _metavar(annotation: Any) -> str:
+    """Return the placeholder for a flag's value: its choices, or a word for its type."""
+    annotation = _without_none(annotation)
+    if get_origin(annotation) is Literal:
+        return f"{{{','.join(get_args(annotation))}}}"
+    parts = (annotation,) if get_origin(annotation) is Annotated else get_args(annotation) or (annotation,)
+    kinds = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in parts]
+    words = {Path: "PATH", int: "N", float: "X", bool: "true|false"}
+    return next((words[kind] for kind in kinds if kind in words), "VALUE")
 
 
 def _flag(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The table of commands, and the program: parse, run one, and say in one line what went wrong."""
+"""Table of commands, and the program: parse the arguments, run a command, and print errors on one line."""
 
 import argparse
 import contextlib
@@ -23,7 +23,7 @@ __all__ = ["COMMANDS", "Command", "main"]
 
 @dataclass(frozen=True)
 class Command:
-    """A row of the table: what is called, how it is used, which arguments have no flag, and the exit code of a failure."""
+    """Command: its function, an example, the positional arguments, and the exit code of a failure."""
 
     function: Callable[..., Any]
     example: str
@@ -32,7 +32,9 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
-    "check": Command(commands.check, "liftedstruct check photos/ --fix photos-fixed.csv", ("data",), failed=2),  # 1: issues
+    "check": Command(
+        commands.check, "liftedstruct check photos/ --fix photos-fixed.csv", ("data",), failed=2
+    ),  # 1: serious issues
     "demo": Command(commands.demo, "liftedstruct demo"),
     "embed": Command(commands.embed, "liftedstruct embed run/ prepared/ --out test.npz --part test", ("source", "folder")),
     "evaluate": Command(commands.evaluate, "liftedstruct evaluate embeddings.npz --ks 1,2,4,8 --clustering both", ("file",)),
@@ -50,7 +52,7 @@ COMMANDS: dict[str, Command] = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what was wrong in one line, and leaves with exit code 2."""
+    """Parser that prints errors on one line and exits with 2."""
 
     def error(self, message: str) -> NoReturn:
         say(f"{self.prog}: {' '.join(message.split())} See '{self.prog} --help'.")
@@ -58,20 +60,20 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; 0 done, 1 failed, 2 wrong usage."""
+    """Run a command. Return 0 on success, 1 on failure and 2 on wrong usage."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # escape names that the terminal cannot show
     try:
-        with kept_memory():  # once, for all that a command does
+        with kept_memory():  # once for the whole command
             code = _run(sys.argv[1:] if argv is None else list(argv))
-    finally:  # also after --help, wrong usage and --debug
+    finally:  # also after --help, wrong usage and --debug errors
         lost = _drop_unwritten()
     return code or lost
 
 
 def _drop_unwritten() -> int:
-    """1 if stdout cannot be written. What is left of it is dropped, or the interpreter would complain as it ends."""
+    """Flush stdout and stderr. Return 1 if stdout cannot be written; drop its buffer, or Python reports it again at exit."""
     failed = 0
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -90,35 +92,35 @@ def _run(argv: list[str]) -> int:
     given, rest = anywhere.parse_known_args(argv)
     name, failed = "liftedstruct", 2
     try:
-        for plugin in given.plugin:  # before the parser is made: what it registers has flags
+        for plugin in given.plugin:  # before the parser is created, which adds flags for registered entries
             _load(plugin)
         flags = vars(_parser().parse_args(rest))
         command = COMMANDS[flags.pop("command")]
         name, failed = f"liftedstruct {next(key for key, each in COMMANDS.items() if each is command)}", command.failed
         result = command.function(**{key: value for key, value in flags.items() if key not in ("plugin", "debug")})
         if sys.stdout is not None:
-            sys.stdout.flush()  # a full disk is reported here
+            sys.stdout.flush()  # so that a full disk is reported
     except KeyboardInterrupt:
         say("interrupted")
         return 130
-    except BrokenPipeError:  # of "| head"
+    except BrokenPipeError:  # as with "| head"
         return failed
     except Exception as error:
         if given.debug:
             raise
         known = isinstance(error, ValueError | OSError)
         kind = "" if known else f"{type(error).__name__}: "
-        where = "" if known else f" (to see where: {name} --debug ...)"
+        where = "" if known else " (pass --debug for the traceback)"
         say(f"{name}: {kind}{' '.join(str(error).split())}{where}")
         return failed
     return result if isinstance(result, int) else 0
 
 
 def _load(plugin: str) -> None:
-    """Import a module, or run a Python file, that adds entries to registries."""
+    """Import a module or Python file that adds entries to registries."""
     file, name = Path(plugin), f"liftedstruct_plugin_{Path(plugin).stem}"
     if file.suffix == ".py" and not file.is_file():
-        raise ValueError(f"--plugin must be a Python file or a module, there is none at {plugin}. Check the path.")
+        raise ValueError(f"--plugin must be an existing Python file or a module, got {plugin}. Check the path.")
     try:
         if file.suffix != ".py":
             importlib.import_module(plugin)
@@ -129,20 +131,25 @@ def _load(plugin: str) -> None:
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     except ImportError as error:
-        raise ValueError(f"--plugin must be importable, {plugin} is not: {error}. Install what it needs.") from error
+        raise ValueError(f"--plugin must be importable, got {plugin}: {error}. Install what it imports.") from error
 
 
 def _add_global_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    text = "a Python file or module to import first, which adds losses, samplers, trunks, ... to their registries; repeatable"
+    parser.add_argument("--debug", action="store_true", help="show the traceback of errors")
+    text = "Python file or module to import first, which registers losses, samplers, trunks, presets, ...; can be repeated"
     parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help=text)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="liftedstruct", description="Deep metric learning.", allow_abbrev=False)
+    parser = _Parser(
+        prog="liftedstruct",
+        description="Deep metric learning with the lifted structured loss: train, evaluate and compare image embeddings.",
+        epilog="Run 'liftedstruct COMMAND --help' for the options of a command and an example. Start with 'liftedstruct demo'.",
+        allow_abbrev=False,
+    )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     _add_global_flags(parser)
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     for name, command in COMMANDS.items():
         summary = (command.function.__doc__ or "").partition("\n")[0]
         example = f"example: {command.example}"
