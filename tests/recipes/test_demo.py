@@ -16,7 +16,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return out / "tiny-seed-0", demo(out, scale=TINY)
 
 
-def test_the_table_has_the_scores_of_every_loss_and_of_the_untrained_trunk(made: tuple[Path, str]) -> None:
+def test_the_table_has_the_scores_of_every_loss_and_of_the_trunk_before_training(made: tuple[Path, str]) -> None:
     folder, text = made
     names = {
         "untrained": folder / "pool5.json",
@@ -32,12 +32,12 @@ def test_the_table_has_the_scores_of_every_loss_and_of_the_untrained_trunk(made:
             assert f"{100 * measures[measure].value:.1f} %" in line
     best = max(list(names)[:0:-1], key=lambda name: Scores.load(names[name]).recall[1].value).capitalize()
     assert f"{best} reaches" in text
-    assert "test images of 12 classes that no training has read, 144 px (squash), one center crop of 128 px" in text
+    assert "test images of 12 classes not seen in training, 144 px (squash), one center crop of 128 px" in text
     assert str(folder / "report.html") in text
     assert f"<h1>{best} reaches" in (folder / "report.html").read_text()
 
 
-def test_every_loss_has_the_same_trunk_and_sees_as_many_images(made: tuple[Path, str]) -> None:
+def test_every_loss_trains_the_same_trunk_on_as_many_images(made: tuple[Path, str]) -> None:
     folder, _ = made
     seen = []
     for loss in ("contrastive", "triplet", "lifted_struct"):
@@ -47,40 +47,40 @@ def test_every_loss_has_the_same_trunk_and_sees_as_many_images(made: tuple[Path,
     assert seen[0] == seen[1] == seen[2]
 
 
-def test_a_second_run_reuses_what_is_there(made: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_reuses_results(made: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
     folder, text = made
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file() and file.suffix != ".lock"}
     again = demo(folder.parent, scale=TINY)
     assert {file: file.stat().st_mtime_ns for file in before} == before
-    assert again.split("Made in")[0] == text.split("Made in")[0]
+    assert again.split("Finished in")[0] == text.split("Finished in")[0]
     assert "[8/8] write the report" in capsys.readouterr().err
 
 
-def test_a_page_or_scores_that_were_lost_are_made_again(made: tuple[Path, str]) -> None:
+def test_lost_reports_and_scores_are_created_again(made: tuple[Path, str]) -> None:
     folder, text = made
     (folder / "report.html").unlink()
     (folder / "triplet-8" / "scores.json").write_text("{}")
     (folder / "check.json").write_text(json.dumps({"checksum": "another"}))
     again = demo(folder.parent, scale=TINY)
-    assert again.split("Made in")[0] == text.split("Made in")[0]
+    assert again.split("Finished in")[0] == text.split("Finished in")[0]
     assert (folder / "report.html").is_file()
     Scores.load(folder / "triplet-8/scores.json")
 
 
-def test_a_page_of_other_runs_is_written_anew(made: tuple[Path, str]) -> None:
+def test_a_report_of_other_runs_is_written_again(made: tuple[Path, str]) -> None:
     folder, _ = made
     shown = json.loads((folder / "report.json").read_text())
-    (folder / "report.json").write_text(json.dumps(shown[:-1]))  # as if there had been a run less
+    (folder / "report.json").write_text(json.dumps(shown[:-1]))  # as if it showed one run less
     before = (folder / "report.html").stat().st_mtime_ns
     demo(folder.parent, scale=TINY)
     assert (folder / "report.html").stat().st_mtime_ns > before
     assert json.loads((folder / "report.json").read_text()) == shown
 
 
-def test_the_two_sizes() -> None:
+def test_scales() -> None:
     assert (SHORT.sizes, FULL.sizes) == ((64,), (64, 128, 256, 512))
     assert SHORT.trunk == FULL.trunk == "efficientnet_lite0"
-    assert SHORT.batch % 4 == SHORT.batch % 3 == 0  # what pairs and triplets need to have the same number of images
+    assert SHORT.batch % 4 == SHORT.batch % 3 == 0  # so that pairs and triplets have batches of the same size
 
 
 def test_bad_seed(tmp_path: Path) -> None:

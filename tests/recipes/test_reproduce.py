@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from liftedstruct.cli import main
 from liftedstruct.data import PackedImages, prepare, read_images
 from liftedstruct.recipes import reproduce
 from liftedstruct.recipes.reproduction import PAPER_ON, _check_prepared
+from liftedstruct.training import PRESETS
 from recipes.sets import folder_of, tiny_cub
 
 QUICK: dict[str, Any] = {"preset": "quick", "trunk": "small", "steps": 2, "crop": 40, "force": True}
@@ -15,28 +17,30 @@ QUICK: dict[str, Any] = {"preset": "quick", "trunk": "small", "steps": 2, "crop"
 
 @pytest.fixture(scope="module")
 def cub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepared small, or every image would be blown up to 256 pixels."""
+    """Prepare a tiny CUB-200-2011 with small images."""
     root = tmp_path_factory.mktemp("cub")
     prepare(read_images(tiny_cub(root / "CUB_200_2011"), "cub"), root / "prepared", size=48, progress=False)
     return root
 
 
-def test_the_plan_is_said_and_nothing_done(cub: Path, tmp_path: Path) -> None:
+def test_dry_run(cub: Path, tmp_path: Path) -> None:
     text = reproduce("cub", cub / "CUB_200_2011", tmp_path / "out", sizes=(8, 16), seeds=(0, 3), dry_run=True, **QUICK)
     lines = text.splitlines()
-    assert lines[0] == f"plan: CUB-200-2011, preset quick, into {tmp_path / 'out'}"
+    assert lines[0] == f"plan: CUB-200-2011, preset quick, output in {tmp_path / 'out'}"
     assert [line.split()[0] for line in lines[1:-1]] == [
         *("contrastive-8", "triplet-8", "lifted_struct-8", "contrastive-16", "triplet-16", "lifted_struct-16"),
         *("contrastive-8-seed-3", "triplet-8-seed-3", "lifted_struct-8-seed-3"),
         *("contrastive-16-seed-3", "triplet-16-seed-3", "lifted_struct-16-seed-3"),
     ]
     assert all("2 steps: train, about " in line for line in lines[1:-1])
-    assert re.match(r"about .* in all on this machine \([\d.e+]+ images/s to train, [\d.e+]+ to embed", lines[-1])
+    assert re.match(
+        r"about .* in total on this machine \([\d.e+]+ images/s training and [\d.e+]+ images/s embedding", lines[-1]
+    )
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
-def test_all_of_it_then_some_more(cub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_some_runs_then_all(cub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {**QUICK, "losses": ("triplet", "lifted_struct"), "sizes": (512,)}
     first = reproduce("cub", cub / "prepared", tmp_path, only=["lifted_struct-512"], **settings)
     assert "triplet" not in first
@@ -46,10 +50,10 @@ def test_all_of_it_then_some_more(cub: Path, tmp_path: Path, capsys: pytest.Capt
     assert untrained.endswith("  none")
     assert lifted.endswith("  47.2 % (GoogLeNet; Rolínek et al., CVPR 2020)")
     said = capsys.readouterr().err
-    assert "warning: CUB-200-2011 has 5,864 and 5,924 images" in said
-    assert "triplet-512        triplet, 512 dimensions, 2 steps: not now" in said
+    assert "warning: CUB-200-2011 has 5,864 training and 5,924 test images, got 200 and 200" in said
+    assert "triplet-512        triplet, 512 dimensions, 2 steps: not selected" in said
     warning = "These are 200 test images of CUB-200-2011, which has 5,924: the scores cannot be compared with published scores."
-    assert f"Beware: {warning}" in first
+    assert f"Warning: {warning}" in first
     page = (tmp_path / "report.html").read_text()
     assert warning in page
     assert "Published Recall@1" in page
@@ -61,26 +65,26 @@ def test_all_of_it_then_some_more(cub: Path, tmp_path: Path, capsys: pytest.Capt
     assert (tmp_path / "lifted_struct-512/embedder.safetensors").stat().st_mtime_ns == trained
     rows = second.splitlines()[1:4]
     assert [row.split("  ")[0] for row in rows] == ["untrained", "triplet", "lifted structured"]
-    for row in rows[1:]:  # the mean of two seeds, and both
+    for row in rows[1:]:  # the mean and range of two seeds
         mean, low, high = (float(each) for each in re.findall(r"[\d.]+", row.split(" 512 ")[1])[:3])
         assert low <= mean <= high
         assert mean == pytest.approx((low + high) / 2, abs=0.11)
-    # what is wrong with any run of the plan is found before the first is trained
-    for change, rule in (({"steps": 3}, "its steps is 2 and not 3"), ({"crop": 32}, "its crop is 40 and not 32")):
+    # errors in any run of the plan are found before the first training
+    for change, rule in (({"steps": 3}, "its steps is 2, got 3"), ({"crop": 32}, "its crop is 40, got 32")):
         with pytest.raises(ValueError, match=rule):
             reproduce("cub", cub / "prepared", tmp_path, **{**settings, "seeds": (7, 0)} | change)
     assert not (tmp_path / "triplet-512-seed-7").exists()
 
 
-def test_data_that_is_not_whole_or_another(cub: Path, tmp_path: Path) -> None:
+def test_incomplete_or_other_data(cub: Path, tmp_path: Path) -> None:
     quick = {**QUICK, "force": False, "dry_run": True}
-    with pytest.raises(ValueError, match=r"must be prepared with --size 256 --resize-mode squash, it is of 48 px and squash\."):
+    with pytest.raises(ValueError, match=r"must be prepared with --size 256 --resize-mode squash, got 48 px and squash\."):
         _check_prepared(PackedImages(cub / "prepared"), 256, "squash", force=False)
-    rule = r"CUB-200-2011 must have 5,864 and 5,924 images to train on and to test, .* has 200 and 200\. Download it again, or"
+    rule = r"CUB-200-2011 must have 5,864 training and 5,924 test images, got 200 and 200 in .*\. Download it again, or"
     for data in (cub / "CUB_200_2011", cub / "prepared"):
         with pytest.raises(ValueError, match=rule):
             reproduce("cub", data, tmp_path, **quick)
-    with pytest.raises(ValueError, match=r"data must be CARS196, .* holds 'CUB-200-2011'\. Name the right folder"):
+    with pytest.raises(ValueError, match=r"data must be CARS196, got 'CUB-200-2011' in .*\. Pass the right folder"):
         reproduce("cars", cub / "prepared", tmp_path, **quick)
     with pytest.raises(ValueError, match="CUB-200-2011"):
         reproduce("cub", folder_of(tmp_path / "photos", 2, 2), tmp_path / "out", **quick)
@@ -101,7 +105,7 @@ def test_data_that_is_not_whole_or_another(cub: Path, tmp_path: Path) -> None:
         ({"losses": ["hinge"]}, r"loss must be one of .*, got 'hinge'"),
         ({"sizes": [0]}, r"sizes must be a whole number >= 1, got 0"),
         ({"preset": "fast"}, r"preset must be one of paper, quick, got 'fast'"),
-        ({"trunk": "googlenet"}, r"googlenet"),  # its weights are not given
+        ({"trunk": "googlenet"}, r"googlenet"),  # without its weights
     ],
 )
 def test_bad_plans(cub: Path, tmp_path: Path, change: dict[str, Any], text: str) -> None:
@@ -110,8 +114,20 @@ def test_bad_plans(cub: Path, tmp_path: Path, change: dict[str, Any], text: str)
     assert not (tmp_path / "out").exists()
 
 
-def test_the_papers_preset_follows_its_authors_code_on_cub(cub: Path, tmp_path: Path) -> None:
+def test_the_preset_paper_follows_the_authors_code_on_cub(cub: Path, tmp_path: Path) -> None:
     assert PAPER_ON == {"cub": {"lr": 1e-6, "steps": 40_000}}
     paper: dict[str, Any] = {"preset": "paper", "trunk": "small", "crop": 40, "force": True, "dry_run": True, "sizes": (8,)}
     text = reproduce("cub", cub / "prepared", tmp_path, **paper)
     assert "lifted structured, 8 dimensions, 40,000 steps" in text
+
+
+def test_a_registered_preset(
+    cub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["reproduce", "cub", "--data", str(cub / "prepared"), "--out", str(tmp_path), "--sizes", "8", "--force"]
+    command += ["--trunk", "small", "--crop", "40", "--dry-run", "--preset", "mine"]
+    assert main(command) == 1
+    assert "--preset must be one of default, paper, quick, got 'mine'" in capsys.readouterr().err
+    monkeypatch.setitem(PRESETS, "mine", {**PRESETS["quick"], "steps": 7})
+    assert main(command) == 0
+    assert "lifted structured, 8 dimensions, 7 steps" in capsys.readouterr().out

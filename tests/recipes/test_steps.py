@@ -10,6 +10,6 @@ def test_steps_are_numbered(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt), steps.step("another"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == (
-        "[1/2] one thing\n[2/2] another\nstopped in step 2 of 2. What is done is kept: the same command resumes from here.\n"
+        "[1/2] one thing\n[2/2] another\nstopped in step 2 of 2. Finished work is kept: run the same command again to resume.\n"
     )
     assert steps.took == "1 s"

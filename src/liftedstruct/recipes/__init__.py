@@ -1,4 +1,4 @@
-"""Whole pipelines in one call: the demo, the paper's experiment, and training on one's own images."""
+"""Complete pipelines in one call: the demo, the paper's experiments, and training on your own images."""
 
 from typing import TYPE_CHECKING
 
@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 __all__ = ["demo", "fit", "reproduce"]
 
-# Imported when they are first used: the commands are listed where nothing that draws is installed.
+# Imported on first use, so that the command line works without the packages for figures.
 __getattr__ = lazy_names(__name__, {"demonstration": ("demo",), "fitting": ("fit",), "reproduction": ("reproduce",)})

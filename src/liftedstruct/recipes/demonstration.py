@@ -1,4 +1,4 @@
-"""The whole pipeline on rendered products: from nothing to a report of what each loss learned."""
+"""Demo: the complete pipeline on rendered products, from rendering to a report that compares the losses."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +13,19 @@ from liftedstruct.trunks import DEFAULT_TRUNK
 
 __all__ = ["FULL", "SHORT", "Scale", "demo"]
 
-PIXELS, CROP = 144, 128  # sides of the images and of the crops, in pixels
+PIXELS, CROP = 144, 128  # sides of the prepared images and of the crops, in pixels
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of it."""
+    """Size of the demo."""
 
     name: str
     products: int
     steps: int
     sizes: tuple[int, ...]
     trunk: str = DEFAULT_TRUNK
-    batch: int = 60  # images, which pairs of pairs, triplets and couples divide: as many for every loss
+    batch: int = 60  # a multiple of 4, 3 and 2, so that batches have the same size for every loss
 
 
 SHORT = Scale("short", products=600, steps=100, sizes=(64,))
@@ -33,14 +33,14 @@ FULL = Scale("full", products=1000, steps=250, sizes=SIZES_OF_THE_PAPER)
 
 
 def demo(out: str | Path, *, seed: int = 0, scale: Scale = SHORT) -> str:
-    """Learn to tell rendered products apart by each loss, measure that on products never seen; the table of it.
+    """Train on rendered products with each loss, evaluate on test classes, and write an HTML report. Return a table of results.
 
-    Every loss has the same trunk and sees as many images; its settings are those of the preset ``quick``.
+    All losses train the same trunk on the same number of images, with the settings of the preset `quick`.
 
     Args:
-        out: folder for all of it, created if absent; what is there already is reused.
-        seed: of the products, the batches and the crops.
-        scale: how much of it.
+        out: output folder, created if missing. Existing results are reused.
+        seed: seed of the products, batches and crops.
+        scale: size of the demo.
 
     """
     folder = Path(out) / f"{scale.name}-seed-{check_count('seed', seed, 0)}"
@@ -63,10 +63,10 @@ def demo(out: str | Path, *, seed: int = 0, scale: Scale = SHORT) -> str:
     ]
     check_requirements(configs[0], PIXELS)
     steps = Steps(count_steps(configs) + 3)
-    with steps.step(f"render images of {scale.products:,} products"):
+    with steps.step(f"render {scale.products:,} products"):
         image_set = write_products(folder / "photos", n_classes=scale.products, size=PIXELS, seed=seed)
     with steps.step(f"prepare {len(image_set):,} images"):
         packed = prepare_in(folder, image_set, size=PIXELS)
-    with steps.step("check them"):
-        check_data(image_set, packed, folder, force=True)  # of very many products two may look alike
+    with steps.step("check the images"):
+        check_data(image_set, packed, folder, force=True)  # among many products, two may look alike
     return run_plan(configs, packed, folder, steps)

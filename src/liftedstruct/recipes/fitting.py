@@ -1,4 +1,4 @@
-"""From a folder of images to an embedding of them, evaluated on classes that it has never seen."""
+"""Train an embedding on your own images and evaluate it on classes not seen in training."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +14,11 @@ from liftedstruct.training import TrainConfig, count_pairable, load_config, spli
 
 __all__ = ["fit"]
 
-RUN = "run"  # name of the run's folder
-ENOUGH = 100  # training classes, of which a tenth is held out: a choice by fewer than ten classes would be chance
+RUN = "run"  # name of the run folder
+ENOUGH = 100  # training classes from which on a tenth is held out; fewer than ten validation classes are too few to select by
 VALIDATION = 0.1
-EPOCHS = 30  # that an image of a small set is seen, about, unless somebody says how many steps
-MIN_STEPS = 40  # steps
+EPOCHS = 30  # upper limit for small datasets, unless steps are given
+MIN_STEPS = 40
 
 
 def fit(
@@ -36,21 +36,21 @@ def fit(
     force: bool = False,
     seed: int = 0,
 ) -> str:
-    """Prepare the images, check them, train, evaluate on the test classes, write a report; the results as a table.
+    """Prepare and check the images, train, evaluate on the test classes, and write an HTML report. Return a table of results.
 
     Args:
-        image_set: what :func:`liftedstruct.read_images` returns, with its split.
-        out: folder for all of it, created if absent; what is there already is reused.
-        preset: differences from the default recipe, a name in ``liftedstruct.training.PRESETS``.
-        dim: dimensions of the embedding.
-        trunk: network below the last layer, if not the preset's.
-        weights: file with the trunk's weights.
-        steps: of the training; by default those of the preset, fewer for a small set.
-        size: side of the prepared images in pixels; by default 256, more for crops that are larger.
-        crop: side of what the network is shown, if not the preset's.
-        resize_mode: how a rectangle becomes a square.
-        force: go on although the check found serious issues.
-        seed: every random choice descends from it.
+        image_set: images with their split, as returned by `liftedstruct.read_images`.
+        out: output folder, created if missing. Existing results are reused, and a stopped training resumes.
+        preset: name of a preset in `liftedstruct.training.PRESETS`. Default: the default recipe.
+        dim: dimension of the embedding.
+        trunk: network below the head. Default: the preset's.
+        weights: file with the trunk's weights, or "random".
+        steps: training steps. Default: the preset's, fewer for a small dataset.
+        size: side of the prepared images in pixels. Default: 256, more for larger crops.
+        crop: side of the center crop that is embedded, in pixels. Default: the preset's.
+        resize_mode: how a rectangular image becomes square.
+        force: continue even if the check finds serious issues.
+        seed: seed of every random choice.
 
     """
     folder = Path(out)
@@ -68,25 +68,25 @@ def fit(
     work = Steps(count_steps([config]) + 2)
     with work.step(f"prepare {len(image_set):,} images of {len(image_set.class_names):,} classes"):
         packed = prepare_in(folder, image_set, size=size, resize_mode=resize_mode)
-    with work.step("check them"):
+    with work.step("check the images"):
         check_data(image_set, packed, folder, force)
     return run_plan([_adapted(config, packed, steps is None)], packed, folder, work)
 
 
 def _check_split(image_set: ImageSet) -> None:
-    """Raise if there is too little on one side of the split to learn from or to evaluate."""
-    for rows, purpose in ((image_set.train, "train on"), (image_set.test, "test")):
+    """Raise ValueError if the training or test classes are too few to train or evaluate."""
+    for rows, part, least in ((image_set.train, "training", 2), (image_set.test, "test", 1)):
         labels = image_set.labels[rows]
         classes, pairs = len(np.unique(labels)), count_pairable(labels)
-        if classes < 2 or pairs < (2 if purpose == "train on" else 1):
+        if classes < 2 or pairs < least:
             raise ValueError(
-                f"there must be two classes to {purpose}, with two images each, got {classes} of which {pairs} have two. "
-                "Add images, or choose the test classes with --test-classes."
+                f"the split must have at least 2 {part} classes, {least} of them with two or more images, got {classes} and "
+                f"{pairs}. Add images, or choose the test classes with --test-classes."
             )
 
 
 def _adapted(config: TrainConfig, packed: PackedImages, free: bool) -> TrainConfig:
-    """The settings for this number of images: validation classes if there are enough, fewer steps for a small dataset."""
+    """Adapt the settings to the dataset: validation classes if there are enough, fewer steps if it is small."""
     if not len(packed.validation):
         enough = len(np.unique(packed.labels[packed.train])) >= ENOUGH
         config = replace(config, validation=VALIDATION) if enough else replace(config, validate_every=0)

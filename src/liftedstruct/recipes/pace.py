@@ -1,4 +1,4 @@
-"""How fast this machine trains and embeds, by a few rounds on noise, for an estimate before hours of work."""
+"""Measure the training and embedding speed of this machine on noise, to estimate the time of an experiment."""
 
 import time
 from collections.abc import Callable
@@ -13,18 +13,18 @@ from liftedstruct.training.optimizers import freeze, training_mode
 
 __all__ = ["Pace", "measure_pace"]
 
-IMAGES, ROUNDS = 32, 2  # of a round, and rounds that count; one before them warms up
+IMAGES, ROUNDS = 32, 2  # images per round, and timed rounds after one warm-up round
 
 
 class Pace(NamedTuple):
-    """Images per second."""
+    """Training and embedding speed in images per second."""
 
     train: float
     embed: float
 
 
 def measure_pace(config: TrainConfig) -> Pace:
-    """Send noise through the network, forward and back; loss and optimizer, some hundredths of a step, are left out."""
+    """Time forward and backward passes on noise. Excludes the loss and the optimizer, a few percent of a step."""
     device = find_device(config.device)
     with prepared(device, config.threads or find_threads()):
         trunk = starting_trunk(config)
@@ -49,7 +49,7 @@ def measure_pace(config: TrainConfig) -> Pace:
 
 
 def _rate(work: Callable[[], None], device: torch.device) -> float:
-    """Images per second; what a device has not done yet is waited for."""
+    """Return the images per second of a function that processes one round. Waits for CUDA to finish."""
     start = 0.0
     for number in range(ROUNDS + 1):
         if number == 1:

@@ -1,4 +1,4 @@
-"""Train, embed and evaluate several runs one after the other, then write a report of all; nothing is done twice."""
+"""Train, embed and evaluate several runs, then write an HTML report. Finished work is reused."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -11,7 +11,7 @@ from liftedstruct.embedder import Embedder
 from liftedstruct.embeddings import EMBEDDINGS, SHA, Embeddings, embed
 from liftedstruct.evaluation import evaluate_file, scores_file
 from liftedstruct.figures import EvaluatedRun, Published
-from liftedstruct.figures.style import METHOD_NAMES
+from liftedstruct.figures.style import method_name
 from liftedstruct.recipes.prepared import read_kept
 from liftedstruct.recipes.steps import Steps
 from liftedstruct.recipes.summary import COLUMNS, summary
@@ -21,15 +21,16 @@ from liftedstruct.runtime.extras import require
 from liftedstruct.runtime.progress import say
 from liftedstruct.training import TrainConfig, check_run, find_device, load_config, starting_trunk, train
 
-__all__ = ["REPORT", "UNTRAINED", "check_requirements", "configure", "count_steps", "describe_run", "run_plan"]
+__all__ = ["PRETRAINED", "REPORT", "check_requirements", "configure", "count_steps", "describe_run", "run_plan"]
 
-REPORT, SHOWN = "report.html", "report.json"  # the report, and what it shows
-MANY = 5_000  # images from which on evaluation shows its progress
-UNTRAINED = "pool5.npz"  # pooled features of the untrained trunk, by the paper's name
+REPORT, SHOWN = "report.html", "report.json"  # the report, and a record of the runs that it shows
+MANY = 5_000  # evaluation shows a progress bar above this number of images
+PRETRAINED = "pool5.npz"  # pooled features of the trunk before training; pool5 is the paper's name
 
-# The paper's baselines, with rows laid out as in its equations. M: margins by five trials each on rendered products for quick,
-# benchmarks/results/trials.txt, and by four trials of contrastive and five of triplet on held-out classes of CUB-200-2011 for
-# the default recipe, benchmarks/results/recipe.txt; P: the paper. Triplets have 63 images: their steps see as many images.
+# Settings of the paper's baselines, with batch rows laid out as in its equations. P: from the paper. M: margins measured by us,
+# for quick in five trials per loss on rendered products (benchmarks/results/trials.txt), for the default recipe in four trials
+# of contrastive and five of triplet on validation classes of CUB-200-2011 (benchmarks/results/recipe.txt). Triplet batches have
+# 63 images, so their number of steps is adapted to see the same number of images.
 PAIRS: dict[str, Any] = {"loss": {"name": "contrastive", "pairs": "rows"}, "sampler": "pairs"}
 TRIPLETS: dict[str, Any] = {"loss": {"name": "triplet", "margin": 0.5, "triplets": "rows"}, "sampler": "triplets"}
 BASELINES: dict[str | None, dict[str, dict[str, Any]]] = {
@@ -46,31 +47,31 @@ BASELINES: dict[str | None, dict[str, dict[str, Any]]] = {
 
 
 def configure(preset: str | None, loss: str, **settings: Any) -> TrainConfig:
-    """The settings of a run of a comparison: the preset, what trials found for this loss, then what is given."""
-    tried = BASELINES.get(preset, {}).get(loss, {"loss": loss})
-    return load_config(preset=preset, **{**tried, **{name: value for name, value in settings.items() if value is not None}})
+    """Return the settings of a run: the preset, then the tuned settings of this loss, then those given."""
+    tuned = BASELINES.get(preset, {}).get(loss, {"loss": loss})
+    return load_config(preset=preset, **{**tuned, **{name: value for name, value in settings.items() if value is not None}})
 
 
 def check_requirements(config: TrainConfig, size: int | None = None) -> int:
-    """Raise before any work if what the end of it needs is not installed, or the crops do not fit into images of that size.
+    """Raise ValueError if a package for the report is missing, or if the crop is larger than the images.
 
-    Returns the size; where none is given, one that suits the crops.
+    Returns:
+        The size of the prepared images. If none is given, one that suits the crop.
     """
     for module in ("jinja2", "matplotlib", "openTSNE"):
         require(module, "figures")
-    crop = _untrained(config).crop
+    crop = _pretrained(config).crop
     if size is None:
         return DEFAULT_SIZE if crop <= DEFAULT_SIZE else round(crop * SIZE_PER_CROP)
     if crop > size:
         raise ValueError(
-            f"the images must be at least as large as what the network is shown, {crop} px, got {size}. "
-            "Pass a larger --size, or a smaller --crop."
+            f"the image size must be at least the crop, {crop} px, got {size} px. Pass a larger --size, or a smaller --crop."
         )
     return size
 
 
 def count_steps(configs: Sequence[TrainConfig]) -> int:
-    """How many steps :func:`run_plan` has."""
+    """Return the number of steps of `run_plan`."""
     return len(configs) + 2
 
 
@@ -83,78 +84,79 @@ def run_plan(
     also: Sequence[Path] = (),
     published: Sequence[Published] | None = None,
 ) -> str:
-    """Evaluate the untrained trunk, then each training, and write a report of all; the results as a table and in words.
+    """Evaluate the trunk before training and each trained run, and write a report. Return a summary of the results.
 
     Args:
-        configs: of the trainings, the most important last.
-        packed: the data of all of them.
-        folder: for the embeddings of the untrained trunk and the report.
-        steps: says which step it is.
-        also: folders of finished runs to show beside these.
-        published: what others report for this data, to show in the table.
+        configs: settings of the runs, in the order of the table.
+        packed: prepared dataset of all runs.
+        folder: folder for the report and the embeddings of the trunk before training.
+        steps: prints the steps.
+        also: folders of finished runs to include in the report.
+        published: published results on this dataset, shown in the table.
 
     """
     for config in configs:
         check_run(config)
     folder.mkdir(parents=True, exist_ok=True)
-    with steps.step("evaluate the untrained trunk"):
-        untrained = _measure_untrained(configs[0], packed, folder)
+    baseline = _pretrained(configs[0])
+    with steps.step(f"evaluate the {method_name(Path(PRETRAINED).stem, baseline.trunk.weights)} trunk"):
+        pretrained = _evaluate_pretrained(baseline, configs[0], packed, folder)
     runs = list(also)
     for config in configs:
         with steps.step(f"train {describe_run(config)}"):
-            runs.append(_measure_trained(config, packed))
-    paths = [*reversed(runs), untrained]
+            runs.append(_evaluate_trained(config, packed))
+    paths = [*reversed(runs), pretrained]
     with steps.step("write the report"):
         found = read_runs(paths, progress=False)
         report = _write_report(paths, found, folder)
-    return f"{summary(found, published)}\n\nMade in {steps.took}. Open {report.absolute()} in a browser."
+    return f"{summary(found, published)}\n\nFinished in {steps.took}. Open {report.absolute()} in a browser."
 
 
 def describe_run(config: TrainConfig) -> str:
-    """What to call a training."""
+    """Describe a run: loss, dimension, seed and steps."""
     seed = f", seed {config.seed}" if config.seed else ""
-    return f"{METHOD_NAMES.get(config.loss.name, config.loss.name)}, {config.dim} dimensions{seed}, {config.steps:,} steps"
+    return f"{method_name(config.loss.name)}, {config.dim} dimensions{seed}, {config.steps:,} steps"
 
 
-def _measure_untrained(config: TrainConfig, packed: PackedImages, folder: Path) -> Path:
-    """Embed and measure the test classes with the trunk as it is before any training; the file of the embeddings."""
-    file, embedder = folder / UNTRAINED, _untrained(config)
+def _evaluate_pretrained(embedder: Embedder, config: TrainConfig, packed: PackedImages, folder: Path) -> Path:
+    """Embed and evaluate the test classes with the trunk before training. Return the file of the embeddings."""
+    file = folder / PRETRAINED
     if not _is_of(file, packed, embedder):
         embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True).save(file)
-    return _measured(file)
+    return _evaluated(file)
 
 
-def _measure_trained(config: TrainConfig, packed: PackedImages) -> Path:
-    """Train, embed and evaluate, as far as that is not done already; the folder of the run."""
+def _evaluate_trained(config: TrainConfig, packed: PackedImages) -> Path:
+    """Train, embed and evaluate a run, reusing finished work. Return the run folder."""
     run = train(config)
     if run.recall_at_1 is not None and not run.best_step:
-        say("      no step was better on the validation classes than the start, which is what was kept")
+        say("      training did not improve Recall@1 on the validation classes, so the embedder from before training is kept")
     file, embedder = run.folder / EMBEDDINGS, run.embedder()
     if not _is_of(file, packed, embedder):
         embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True).save(file)
-    return _measured(run.folder)
+    return _evaluated(run.folder)
 
 
-def _untrained(config: TrainConfig) -> Embedder:
-    """Features as the trunk was trained to make them, and as the paper compares them: pooled by the average."""
+def _pretrained(config: TrainConfig) -> Embedder:
+    """Return an embedder with the trunk before training and no head: average-pooled features, the paper's baseline."""
     trunk = starting_trunk(config)
     return Embedder(trunk, 0, crop=config.crop or trunk.suggested["crop"])
 
 
 def _is_of(file: Path, packed: PackedImages, embedder: Embedder) -> bool:
-    """Whether a file has the embeddings that this embedder makes of this data's test classes."""
+    """Return whether a file holds this embedder's embeddings of the test classes of this dataset."""
     if not file.is_file():
         return False
     try:
         found = Embeddings.load(file)
-    except ValueError:  # it is written again
+    except ValueError:  # corrupt: embed again
         return False
     wanted = {"checksum": packed.checksum, "crop": embedder.crop, SHA: embedder.short_sha()}
     return found.part == "test" and all(found.protocol.get(name) == value for name, value in wanted.items())
 
 
 def _write_report(paths: Sequence[Path], runs: Sequence[EvaluatedRun], folder: Path) -> Path:
-    """The report of these runs, written again unless it is there and shows just them, as they are now."""
+    """Write the report, unless the existing one shows these runs with the same scores."""
     report, kept = folder / REPORT, folder / SHOWN
     shown = [__version__, *(f"{run.name} {sha256(scores_file(run.file).read_bytes()).hexdigest()}" for run in runs)]
     if not (report.is_file() and read_kept(kept) == shown):
@@ -164,12 +166,12 @@ def _write_report(paths: Sequence[Path], runs: Sequence[EvaluatedRun], folder: P
     return report
 
 
-def _measured(path: Path) -> Path:
-    """Evaluate embeddings unless their scores are there, and print the scores, which are kept beside them."""
+def _evaluated(path: Path) -> Path:
+    """Evaluate embeddings unless their scores are saved already, and print the scores."""
     found = Embeddings.load(path)
     try:
         scores = read_scores(path, found)
-    except ValueError:  # there are none, or others
+    except ValueError:  # missing, or of other embeddings
         scores = evaluate_file(path, progress=len(found) > MANY)
         scores.save(scores_file(path))
     parts = [f"{short} {100 * scores.measures[name].value:.1f} %" for name, short in COLUMNS.items()]

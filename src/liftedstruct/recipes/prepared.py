@@ -1,4 +1,4 @@
-"""The data of a recipe: prepared once, and checked."""
+"""Preparation and check of the dataset of a recipe."""
 
 import json
 from pathlib import Path
@@ -10,11 +10,11 @@ from liftedstruct.runtime.progress import say
 
 __all__ = ["PREPARED", "check_data", "prepare_in", "read_kept"]
 
-KEPT, PREPARED = "check.json", "prepared"  # their names in the folder of an experiment
+KEPT, PREPARED = "check.json", "prepared"  # names in the output folder
 
 
 def prepare_in(folder: Path, image_set: ImageSet, **settings: Any) -> PackedImages:
-    """Prepare the images in the folder of an experiment, with the settings of :func:`liftedstruct.prepare`."""
+    """Prepare the images in the output folder of a recipe, with the settings of `liftedstruct.prepare`."""
     try:
         return prepare(image_set, folder / PREPARED, **settings)
     except OtherDatasetError as error:
@@ -22,9 +22,9 @@ def prepare_in(folder: Path, image_set: ImageSet, **settings: Any) -> PackedImag
 
 
 def check_data(image_set: ImageSet, packed: PackedImages, folder: Path, force: bool = False) -> None:
-    """Print what the check of a dataset finds; raise if that is serious, unless forced.
+    """Check the dataset and print the result. Raise ValueError if there are serious issues, unless `force` is set.
 
-    What was found is kept in the folder, so that the same data is not looked at again.
+    The result is saved in the folder, so that the same dataset is not checked again.
     """
     found = read_kept(folder / KEPT)
     whole = isinstance(found, dict) and found.keys() == {"checksum", "serious", "text"}
@@ -35,13 +35,13 @@ def check_data(image_set: ImageSet, packed: PackedImages, folder: Path, force: b
     say("\n".join(f"      {line}" for line in found["text"].splitlines() if line))
     if found["serious"] and not force:
         raise ValueError(
-            f"{image_set.root} must be free of serious issues, see above. Fix them, or leave those images out "
-            "by a list, which 'liftedstruct check' writes with --fix, or pass --force."
+            f"{image_set.root} must have no serious issues, see above. Fix them, or write a list without those images "
+            "with 'liftedstruct check --fix', or pass --force."
         )
 
 
 def read_kept(file: Path) -> Any:
-    """What an experiment has written to a JSON file; None if it is not there, or broken."""
+    """Read a JSON file of an earlier run. Return None if it is missing or corrupt."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

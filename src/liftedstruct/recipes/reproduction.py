@@ -1,4 +1,4 @@
-"""The paper's experiment on one of its datasets: every loss, every size of the embedding, and what others report beside it."""
+"""The paper's experiment on one of its datasets: all losses and embedding dimensions, compared with published results."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,14 +17,14 @@ from liftedstruct.training import RunFolder, TrainConfig, check_run
 
 __all__ = ["DATASETS", "LOSSES_OF_THE_PAPER", "SIZES_OF_THE_PAPER", "reproduce"]
 
-LOSSES_OF_THE_PAPER = ("contrastive", "triplet", "lifted_struct")  # its own last
+LOSSES_OF_THE_PAPER = ("contrastive", "triplet", "lifted_struct")  # the paper's own loss last
 SIZES_OF_THE_PAPER = (64, 128, 256, 512)
 DATASETS: dict[str, KnownDataset] = {"cub": CUB, "cars": CARS, "online-products": ONLINE_PRODUCTS}
-RESIZE_MODE_OF = {"online-products": "trim-letterbox"}  # as the authors' code has it; the others are squashed
-# Where the authors' code has other settings for a dataset than the preset that follows the paper.
+RESIZE_MODE_OF = {"online-products": "trim-letterbox"}  # from the authors' code; images of the other datasets are squashed
+# Settings of the authors' code for a dataset that differ from the preset `paper`.
 PAPER_ON: dict[str, dict[str, Any]] = {"cub": {"lr": 1e-6, "steps": 40_000}}
 
-Plan = Mapping[str, TrainConfig]  # by the names of the runs' folders
+Plan = Mapping[str, TrainConfig]  # settings by the name of the run folder
 
 
 def reproduce(
@@ -44,26 +44,25 @@ def reproduce(
     force: bool = False,
     dry_run: bool = False,
 ) -> str:
-    """Train with every loss and size, evaluate, and write a report with published results beside ours; a table of the results.
+    """Train with every loss and dimension, evaluate, and write a report with published results. Return a table of results.
 
-    Everything that can be wrong is checked before the first training. What is done already is skipped, and a training that
-    was stopped resumes.
+    The dataset and all settings are checked before the first training. Finished runs are skipped, and a stopped run resumes.
 
     Args:
-        name: of the dataset, one of ``DATASETS``.
-        data: where it is, as downloaded, or prepared already.
-        out: folder for all of it, created if absent; default ``reproduce-NAME-PRESET``.
-        preset: differences from the default recipe; None for the recipe itself.
-        losses: what to train with.
+        name: name of the dataset, one of `DATASETS`.
+        data: the dataset, as downloaded or prepared.
+        out: output folder, created if missing. Default: `reproduce-NAME-PRESET`.
+        preset: name of a preset in `liftedstruct.training.PRESETS`, or None for the default recipe.
+        losses: names of the losses.
         sizes: dimensions of the embedding.
-        seeds: a training for each.
-        only: train only these runs of the plan, such as ``triplet-64``; the report shows all that are done.
-        trunk: network below the last layer, if not the preset's.
-        weights: file with the trunk's weights.
-        steps: training steps of every run, if not those of the preset.
-        crop: side of what the network is shown, if not the preset's.
-        force: go on if the data is incomplete.
-        dry_run: return the plan with an estimate of its time, and do nothing.
+        seeds: seeds, one run per loss, dimension and seed.
+        only: train only these runs of the plan, such as `triplet-64`. The report shows all finished runs.
+        trunk: network below the head. Default: the preset's.
+        weights: file with the trunk's weights, or "random".
+        steps: training steps per run. Default: the preset's.
+        crop: side of the center crop that is embedded, in pixels. Default: the preset's.
+        force: continue even if the dataset is incomplete.
+        dry_run: return the plan with an estimate of its time, and train nothing.
 
     """
     dataset = pick(DATASETS, name, "the dataset")
@@ -90,7 +89,7 @@ def reproduce(
         for loss in losses
     }
     if not plan:
-        raise ValueError("losses, sizes and seeds must each have one entry or more, one of them has none. Leave it out.")
+        raise ValueError("losses, sizes and seeds must each have at least one entry, got an empty one. Leave it out.")
     first = next(iter(plan.values()))
     chosen = plan if only is None else {run: pick(plan, run, "a run of the plan") for run in only}
     size, resize_mode = check_requirements(first), RESIZE_MODE_OF.get(name, "squash")
@@ -106,7 +105,7 @@ def reproduce(
         _check_whole(dataset, image_set, data, force)
     for config in plan.values():
         check_run(config)
-    text = _plan_text(plan, chosen, f"{dataset.name}, preset {preset or 'default'}, into {folder}", dataset)
+    text = _plan_text(plan, chosen, f"{dataset.name}, preset {preset or 'default'}, output in {folder}", dataset)
     if dry_run:
         return text
     say(text)
@@ -114,7 +113,7 @@ def reproduce(
     if not ready:
         with work.step(f"prepare {len(image_set):,} images"):
             packed = prepare_in(folder, image_set, size=size, resize_mode=resize_mode)
-        _check_whole(dataset, packed, data, force)  # without what could not be read
+        _check_whole(dataset, packed, data, force)  # without the images that could not be decoded
     others = [folder / run for run in plan if run not in chosen and _is_done(plan[run])]
     published = published_for(dataset.name)
     return run_plan(list(chosen.values()), packed, folder, work, also=others, published=published)
@@ -125,7 +124,7 @@ def _run_name(loss: str, size: int, seed: int) -> str:
 
 
 def _is_done(config: TrainConfig) -> bool:
-    """Whether a run is trained to its end and embedded."""
+    """Return whether a run is fully trained and embedded."""
     return _steps_left(config) == 0 and (Path(config.out) / EMBEDDINGS).is_file()
 
 
@@ -136,51 +135,46 @@ def _steps_left(config: TrainConfig) -> int:
 
 
 def _check_prepared(packed: PackedImages, size: int, resize_mode: str, force: bool) -> None:
-    """Raise if the images were prepared otherwise than this experiment would do it."""
+    """Raise ValueError if the dataset was prepared with another size or resize mode, unless `force` is set."""
     if (packed.size, packed.resize_mode) != (size, resize_mode) and not force:
         raise ValueError(
             f"{packed.folder} must be prepared with --size {size} --resize-mode {resize_mode}, "
-            f"it is of {packed.size} px and {packed.resize_mode}. Name the data as downloaded, or pass --force."
+            f"got {packed.size} px and {packed.resize_mode}. Pass the dataset as downloaded, or --force."
         )
 
 
 def _check_whole(dataset: KnownDataset, images: ImageSet | PackedImages, data: Path, force: bool) -> None:
-    """Raise if this is other data, or less of it than all that report a score have used."""
+    """Raise ValueError if this is another dataset, or an incomplete one, unless `force` is set."""
     name, found = images.name, (len(images.train), len(images.test))
     if name != dataset.name:
-        raise ValueError(f"data must be {dataset.name}, {data} holds {name!r}. Name the right folder or archive.")
+        raise ValueError(f"data must be {dataset.name}, got {name!r} in {data}. Pass the right folder or archive.")
     if found == dataset.images:
         return
-    wanted = " and ".join(f"{n:,}" for n in dataset.images)
-    got = f"{data} has {found[0]:,} and {found[1]:,}"
+    expected = f"{dataset.images[0]:,} training and {dataset.images[1]:,} test images"
+    got = f"{found[0]:,} and {found[1]:,} in {data}"
     if not force:
-        raise ValueError(
-            f"{name} must have {wanted} images to train on and to test, {got}. Download it again, or pass --force for scores "
-            "that cannot be compared."
-        )
-    say(f"warning: {name} has {wanted} images, {got}; these scores cannot be compared with those of others")
+        raise ValueError(f"{name} must have {expected}, got {got}. Download it again, or pass --force.")
+    say(f"warning: {name} has {expected}, got {got}: the scores cannot be compared with published scores")
 
 
 def _plan_text(plan: Plan, chosen: Plan, title: str, dataset: KnownDataset) -> str:
-    """What will be done and about how long each part takes."""
+    """Return the plan as text, with the estimated time of each run."""
     if all(_is_done(config) for config in chosen.values()):
         return f"plan: {title}\nall {len(chosen):,} runs are done"
     pace = measure_pace(next(iter(plan.values())))
-    rows, total = [], dataset.images[1] / pace.embed  # of the untrained trunk
+    rows, total = [], dataset.images[1] / pace.embed  # embedding with the trunk before training
     for run, config in plan.items():
         left = _steps_left(config)
         seconds = left * config.batch_size / pace.train + dataset.images[1] / pace.embed
         if _is_done(config):
-            word = "done"
+            status = "done"
         elif run not in chosen:
-            word = "not now"
+            status = "not selected"
         else:
             total += seconds
-            word = f"{'train' if left == config.steps else 'resume'}, about {duration(seconds)}"
-        rows.append(f"  {run:<{max(map(len, plan))}}  {describe_run(config)}: {word}")
+            status = f"{'train' if left == config.steps else 'resume'}, about {duration(seconds)}"
+        rows.append(f"  {run:<{max(map(len, plan))}}  {describe_run(config)}: {status}")
     lines = [f"plan: {title}", *rows]
-    rates = f"{pace.train:.3g} images/s to train, {pace.embed:.3g} to embed, measured now on noise"
-    lines.append(
-        f"about {duration(total)} in all on this machine ({rates}); preparing, evaluating and the report are not included"
-    )
+    speed = f"{pace.train:.3g} images/s training and {pace.embed:.3g} images/s embedding, measured on noise"
+    lines.append(f"about {duration(total)} in total on this machine ({speed}), without preparation, evaluation and the report")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Numbered steps of a long piece of work, said one by one, with a word on how to resume."""
+"""Numbered steps of a recipe, printed to stderr, and durations in words."""
 
 import contextlib
 import time
@@ -10,10 +10,10 @@ __all__ = ["Steps", "duration"]
 
 
 class Steps:
-    """Says which step is being done: ``[3/8] train contrastive, 64 dimensions``.
+    """Counter that prints each step: `[3/8] train contrastive, 64 dimensions`.
 
     Args:
-        total: how many steps there are.
+        total: number of steps.
 
     """
 
@@ -22,23 +22,23 @@ class Steps:
 
     @contextlib.contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """Do one step."""
+        """Run one step in a `with` block."""
         self.done += 1
         say(f"[{self.done}/{self.total}] {what}")
         try:
             yield
         except KeyboardInterrupt:
-            say(f"stopped in step {self.done} of {self.total}. What is done is kept: the same command resumes from here.")
+            say(f"stopped in step {self.done} of {self.total}. Finished work is kept: run the same command again to resume.")
             raise
 
     @property
     def took(self) -> str:
-        """The time since the first step, in words."""
+        """Time since the start, in words."""
         return duration(time.monotonic() - self.start)
 
 
 def duration(seconds: float) -> str:
-    """So many seconds, in words, no finer than anybody needs.
+    """Format a number of seconds with a suitable unit.
 
     >>> [duration(s) for s in (0.4, 50, 130, 5400, 260_000)]
     ['1 s', '50 s', '2 min', '1.5 h', '3.0 days']
