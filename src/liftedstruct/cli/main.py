@@ -34,7 +34,7 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "check": Command(
         commands.check, "liftedstruct check photos/ --fix photos-fixed.csv", ("data",), failed=2
-    ),  # 1: serious issues
+    ),  # exit code 1 means serious issues
     "demo": Command(commands.demo, "liftedstruct demo"),
     "embed": Command(commands.embed, "liftedstruct embed run/ prepared/ --out test.npz --part test", ("source", "folder")),
     "evaluate": Command(commands.evaluate, "liftedstruct evaluate embeddings.npz --ks 1,2,4,8 --clustering both", ("file",)),

@@ -15,7 +15,7 @@ from liftedstruct.training import TrainConfig, count_pairable, load_config, spli
 __all__ = ["fit"]
 
 RUN = "run"  # name of the run folder
-ENOUGH = 100  # training classes from which on a tenth is held out; fewer than ten validation classes are too few to select by
+ENOUGH = 100  # training classes needed to hold out a tenth; fewer than ten validation classes are too few to select by
 VALIDATION = 0.1
 EPOCHS = 30  # upper limit for small datasets, unless steps are given
 MIN_STEPS = 40

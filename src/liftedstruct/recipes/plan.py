@@ -174,6 +174,6 @@ def _evaluated(path: Path) -> Path:
     except ValueError:  # missing, or of other embeddings
         scores = evaluate_file(path, progress=len(found) > MANY)
         scores.save(scores_file(path))
-    parts = [f"{short} {100 * scores.measures[name].value:.1f} %" for name, short in COLUMNS.items()]
+    parts = [f"{short} {100 * scores.metrics[name].value:.1f} %" for name, short in COLUMNS.items()]
     say(f"      {', '.join(parts)} on the test classes")
     return path

@@ -40,8 +40,9 @@ class Steps:
 def duration(seconds: float) -> str:
     """Format a number of seconds with a suitable unit.
 
-    >>> [duration(s) for s in (0.4, 50, 130, 5400, 260_000)]
-    ['1 s', '50 s', '2 min', '1.5 h', '3.0 days']
+    Examples:
+        >>> [duration(s) for s in (0.4, 50, 130, 5400, 260_000)]
+        ['1 s', '50 s', '2 min', '1.5 h', '3.0 days']
     """
     for unit, size, digits, below in (("s", 1, 0, 100), ("min", 60, 0, 90), ("h", 3600, 1, 48)):
         if seconds / size < below:

@@ -42,7 +42,7 @@ def _table(runs: Sequence[EvaluatedRun], published: Sequence[Published] | None) 
     rows = [["", "dim", *COLUMNS.values(), *(["published Recall@1"] if published is not None else [])]]
     for (method, size), group in groups.items():
         cells = [group[0].label, f"{size:,}"]
-        cells += [_mean([run.scores.measures[measure].value for run in group]) for measure in COLUMNS]
+        cells += [_mean([run.scores.metrics[metric].value for run in group]) for metric in COLUMNS]
         if published is not None:
             cells.append(_published(method, size, published))
         rows.append(cells)
