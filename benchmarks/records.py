@@ -115,18 +115,18 @@ def improvement(unit: str, ours: float, value: float | None) -> float | None:
     return value / ours if unit in LOWER_IS_BETTER else ours / value
 
 
-def write(file: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON atomically, numbers with five significant digits."""
+def write(file: Path, content: Mapping[str, Any], digits: int = 5) -> None:
+    """Write JSON atomically, numbers with this many significant digits."""
     with replacing(file) as stream:
-        stream.write((json.dumps(rounded(content), indent=1) + "\n").encode("ascii"))
+        stream.write((json.dumps(rounded(content, digits), indent=1) + "\n").encode("ascii"))
 
 
-def rounded(content: Any) -> Any:
+def rounded(content: Any, digits: int) -> Any:
     if isinstance(content, float):
-        return float(f"{content:.5g}")
+        return float(f"{content:.{digits}g}")
     if isinstance(content, Mapping):
-        return {key: rounded(value) for key, value in content.items()}
-    return [rounded(value) for value in content] if isinstance(content, list | tuple) else content
+        return {key: rounded(value, digits) for key, value in content.items()}
+    return [rounded(value, digits) for value in content] if isinstance(content, list | tuple) else content
 
 
 def read_record(file: Path) -> Record:

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     rows = [row for folder in options.folders for row in collect(folder)]
     content = {"machine": asdict(describe_machine()), "note": options.note, "rows": rows}
-    write(options.results / f"scores-{options.name}.json", content)
+    write(options.results / f"scores-{options.name}.json", content, digits=9)
 
 
 def collect(folder: Path) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def collect(folder: Path) -> list[dict[str, Any]]:
             row |= {"steps": config.steps, "batch_size": config.batch_size, "threads": config.threads, "seed": config.seed}
             row["settings"] = {"lr": config.lr, **config.loss.options, "pretrained_mix": config.pretrained_mix}
             row |= {"minutes": round(run.minutes, 1), "processor": run.record.get("processor")}
-        row["metrics"] = {name: [each.value, each.low, each.high] for name, each in run.scores.measures.items()}
+        row["metrics"] = {name: [each.value, each.low, each.high] for name, each in run.scores.metrics.items()}
         row["below_best"] = [difference.value, difference.low, difference.high, difference.p]
         row["test_evaluations"] = evaluations.count(str(run.file.absolute()))
         rows.append(row)

@@ -92,7 +92,7 @@ def measure(packed: ls.PackedImages, loss: str, settings: dict[str, Any], folder
         embedder = ls.train(config).embedder()
     found = ls.embed(embedder, packed, packed.test)
     scores = ls.evaluate(found.embeddings, found.labels)
-    return {short: scores.measures[metric].value for metric, short in METRICS.items()}
+    return {short: scores.metrics[metric].value for metric, short in METRICS.items()}
 
 
 def row(trial: dict[str, Any]) -> dict[str, Any]:

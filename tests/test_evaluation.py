@@ -157,7 +157,7 @@ def test_coverage_of_intervals_and_false_positives() -> None:
         middles, widths = rng.normal(size=(30, 8)), 0.4 * np.exp(0.6 * rng.normal(size=30))
         twice = [middles[y] + widths[y, None] * rng.normal(size=(len(y), 8)) for _ in range(2)]
         a, b = (evaluate(X, y, ks=(1,), clustering="kmeans", samples=300) for X in twice)
-        first.append([(e.value, e.low, e.high) for e in a.measures.values()])
+        first.append([(e.value, e.low, e.high) for e in a.metrics.values()])
         p.append([d.p for d in compare(a, b, samples=2, flips=400).differences.values()])
     values, low, high = np.moveaxis(np.array(first), 2, 0)  # (40, 3) each
     truth = values.mean(axis=0)
@@ -178,7 +178,7 @@ def test_values_equal_the_metric_functions(data: tuple[Floats, Integers], scores
         assert scores.nmi[name].value == nmi(y, clusters)
         assert scores.f1[name].value == pairwise_f1(y, clusters)
     assert len(np.unique(scores.clusters["kmeans"])) == 25
-    for estimate in scores.measures.values():
+    for estimate in scores.metrics.values():
         assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
         assert estimate.low < estimate.high
 
@@ -205,7 +205,7 @@ def test_labels_of_any_type_and_order(data: tuple[Floats, Integers]) -> None:
     expected = evaluate(X, y, clustering=None)
     for labels in (2**62 + 7 * (100 - y), [f"class {label * 7 % 25}" for label in y], torch.from_numpy(y)):
         same = evaluate(torch.from_numpy(X), labels, clustering="none")
-        assert same.measures == expected.measures
+        assert same.metrics == expected.metrics
         np.testing.assert_array_equal(same.classes, expected.classes)
 
 
@@ -242,7 +242,7 @@ def test_save_and_load(scores: Scores, tmp_path: Path) -> None:
     scores.save(file)
     loaded = Scores.load(file)
     assert str(loaded) == str(scores)
-    assert loaded.measures == scores.measures
+    assert loaded.metrics == scores.metrics
     assert loaded.singles == scores.singles
     for name in ("classes", "ranks"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(scores, name))
@@ -345,9 +345,9 @@ def test_the_better_embedding_is_found(data: tuple[Floats, Integers], scores: Sc
     X, y = data
     worse = evaluate(X + 1.5 * np.random.default_rng(1).normal(size=X.shape), y, clustering="both")
     comparison = compare(scores, worse, names=("sharp", "noisy"))
-    assert set(comparison.differences) == set(scores.measures)
+    assert set(comparison.differences) == set(scores.metrics)
     for measure, difference in comparison.differences.items():
-        assert difference.value == scores.measures[measure].value - worse.measures[measure].value
+        assert difference.value == scores.metrics[measure].value - worse.metrics[measure].value
         assert 0 < difference.low <= difference.value <= difference.high <= 1
         assert difference.p < 0.01
         assert comparison.verdict(measure) == "sharp is better"
@@ -395,7 +395,7 @@ def test_scores_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "plain.npz"
     np.savez(file, embeddings=X, labels=labels, protocol=json.dumps({"trunk": "small", "size": 64}))
     scores = evaluate_file(file, clustering=None)
-    assert scores.measures == evaluate(X, labels, clustering=None).measures
+    assert scores.metrics == evaluate(X, labels, clustering=None).metrics
     assert (scores.protocol["trunk"], scores.protocol["size"]) == ("small", "64")
     assert list(tmp_path.iterdir()) == [file]
     assert scores_file(file) == tmp_path / "plain.json"

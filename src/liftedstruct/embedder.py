@@ -126,9 +126,10 @@ class Embedder(nn.Module):
         trained_on: record of the training images, or None if the embedder was not trained.
         origin: name to display: the run folder or file that it was loaded from, or the name of the trunk.
 
-    >>> embedder = Embedder(make_trunk("small"), dim=16)
-    >>> embedder(torch.zeros(2, 64, 64, 3, dtype=torch.uint8)).shape
-    torch.Size([2, 16])
+    Examples:
+        >>> embedder = Embedder(make_trunk("small"), dim=16)
+        >>> embedder(torch.zeros(2, 64, 64, 3, dtype=torch.uint8)).shape
+        torch.Size([2, 16])
 
     """
 

@@ -72,18 +72,19 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
 
     In this example, three of thirty features separate the classes; the others are noise of a much larger scale.
 
-    >>> import numpy as np
-    >>> import liftedstruct as ls
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.arange(800) // 20
-    >>> X = rng.normal(0, 30, (800, 30))
-    >>> X[:, :3] = rng.uniform(0, 6, (40, 3))[y] + rng.normal(0, 0.3, (800, 3))
-    >>> seen = y < 20
-    >>> embedding = ls.LiftedEmbedding(dim=8, lr=0.064).fit(X[seen], y[seen])
-    >>> ls.precision_at_1(X[~seen], y[~seen]) < 0.1  # on classes that were not in the training data
-    True
-    >>> ls.precision_at_1(embedding.transform(X[~seen]), y[~seen]) > 0.8  # the three features alone: 0.885
-    True
+    Examples:
+        >>> import numpy as np
+        >>> import liftedstruct as ls
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(800) // 20
+        >>> X = rng.normal(0, 30, (800, 30))
+        >>> X[:, :3] = rng.uniform(0, 6, (40, 3))[y] + rng.normal(0, 0.3, (800, 3))
+        >>> seen = y < 20
+        >>> embedding = ls.LiftedEmbedding(dim=8, lr=0.064).fit(X[seen], y[seen])
+        >>> ls.precision_at_1(X[~seen], y[~seen]) < 0.1  # on classes that were not in the training data
+        True
+        >>> ls.precision_at_1(embedding.transform(X[~seen]), y[~seen]) > 0.8  # the three features alone: 0.885
+        True
     """
 
     def __init__(

@@ -53,10 +53,11 @@ def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0,
     Raises:
         ValueError: if openTSNE is not installed (extra `figures`), or if an input is invalid.
 
-    >>> import numpy as np
-    >>> a, b = tsne(np.array([[0.0, 0.0, 0.0], [0.0, 3.0, 4.0]]))  # two points, 5 apart
-    >>> round(float(np.linalg.norm(a - b)), 3)
-    5.0
+    Examples:
+        >>> import numpy as np
+        >>> a, b = tsne(np.array([[0.0, 0.0, 0.0], [0.0, 3.0, 4.0]]))  # two points, 5 apart
+        >>> round(float(np.linalg.norm(a - b)), 3)
+        5.0
 
     """
     X = as_embeddings(embeddings).detach().cpu()

@@ -7,13 +7,14 @@ size up to it that the dataset can fill (`sampler.batch_size`).
 Iterating over a sampler yields one epoch of `steps_per_epoch` batches; the next iteration yields the next epoch. For an endless
 stream, use `itertools.chain.from_iterable(itertools.repeat(sampler))`. In a DataLoader, pass a sampler as `batch_sampler`.
 
->>> labels = ["cup", "cup", "lamp", "lamp", "sofa", "sofa"]
->>> sampler = BalancedSampler(labels, batch_size=4, samples_per_class=2, seed=0)
->>> for epoch in range(2):
-...     for batch in sampler:
-...         print([labels[i] for i in batch])
-['sofa', 'sofa', 'cup', 'cup']
-['sofa', 'sofa', 'cup', 'cup']
+Examples:
+    >>> labels = ["cup", "cup", "lamp", "lamp", "sofa", "sofa"]
+    >>> sampler = BalancedSampler(labels, batch_size=4, samples_per_class=2, seed=0)
+    >>> for epoch in range(2):
+    ...     for batch in sampler:
+    ...         print([labels[i] for i in batch])
+    ['sofa', 'sofa', 'cup', 'cup']
+    ['sofa', 'sofa', 'cup', 'cup']
 """
 
 from abc import ABC, abstractmethod
@@ -162,9 +163,10 @@ class PairSampler(Sampler):
         self_pairs: count (x, x) as a positive pair, as the authors' released code does.
         seed: random seed.
 
-    >>> labels = ["cup", "cup", "lamp", "lamp"]
-    >>> [labels[i] for i in PairSampler(labels, batch_size=4).batch(0)]  # a positive pair, then a negative pair
-    ['cup', 'cup', 'lamp', 'cup']
+    Examples:
+        >>> labels = ["cup", "cup", "lamp", "lamp"]
+        >>> [labels[i] for i in PairSampler(labels, batch_size=4).batch(0)]  # a positive pair, then a negative pair
+        ['cup', 'cup', 'lamp', 'cup']
 
     """
 
@@ -211,9 +213,10 @@ class TripletSampler(Sampler):
         batch_size: m, rounded down to a multiple of 3; the paper uses 120.
         seed: random seed.
 
-    >>> labels = ["cup", "cup", "lamp", "lamp"]
-    >>> [labels[i] for i in TripletSampler(labels, batch_size=3).batch(0)]
-    ['lamp', 'lamp', 'cup']
+    Examples:
+        >>> labels = ["cup", "cup", "lamp", "lamp"]
+        >>> [labels[i] for i in TripletSampler(labels, batch_size=3).batch(0)]
+        ['lamp', 'lamp', 'cup']
 
     """
 
@@ -246,9 +249,10 @@ class BalancedSampler(Sampler):
         samples_per_class: images per class in a batch, at least 2.
         seed: random seed.
 
-    >>> labels = ["cup", "cup", "lamp", "lamp", "sofa", "sofa"]
-    >>> [labels[i] for i in BalancedSampler(labels, batch_size=4, samples_per_class=2).batch(0)]
-    ['sofa', 'sofa', 'cup', 'cup']
+    Examples:
+        >>> labels = ["cup", "cup", "lamp", "lamp", "sofa", "sofa"]
+        >>> [labels[i] for i in BalancedSampler(labels, batch_size=4, samples_per_class=2).batch(0)]
+        ['sofa', 'sofa', 'cup', 'cup']
 
     """
 
@@ -304,11 +308,12 @@ class HardNegativeSampler(Sampler):
         refresh_every: steps between searches for hard negatives.
         seed: random seed.
 
-    >>> import numpy as np
-    >>> sampler = HardNegativeSampler(["a", "a", "b", "c"], batch_size=4, hard_fraction=0.5)
-    >>> sampler.refresh(np.array([[0.0], [1.0], [2.0], [9.0]]))
-    >>> sampler.hard_negatives[:2, :2].tolist()  # image 2 is nearest to both images of class a
-    [[2, 3], [2, 3]]
+    Examples:
+        >>> import numpy as np
+        >>> sampler = HardNegativeSampler(["a", "a", "b", "c"], batch_size=4, hard_fraction=0.5)
+        >>> sampler.refresh(np.array([[0.0], [1.0], [2.0], [9.0]]))
+        >>> sampler.hard_negatives[:2, :2].tolist()  # image 2 is nearest to both images of class a
+        [[2, 3], [2, 3]]
 
     """
 

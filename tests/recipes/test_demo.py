@@ -27,9 +27,9 @@ def test_the_table_has_the_scores_of_every_loss_and_of_the_trunk_before_training
     lines = text.splitlines()
     assert [line.split("  ")[0] for line in lines[1:5]] == list(names)
     for line, file in zip(lines[1:5], names.values(), strict=True):
-        measures = Scores.load(file).measures
-        for measure in ("Recall@1", "NMI, affinity", "F1, affinity"):
-            assert f"{100 * measures[measure].value:.1f} %" in line
+        metrics = Scores.load(file).metrics
+        for metric in ("Recall@1", "NMI, affinity", "F1, affinity"):
+            assert f"{100 * metrics[metric].value:.1f} %" in line
     best = max(list(names)[:0:-1], key=lambda name: Scores.load(names[name]).recall[1].value).capitalize()
     assert f"{best} reaches" in text
     assert "test images of 12 classes not seen in training, 144 px (squash), one center crop of 128 px" in text

@@ -146,7 +146,7 @@ def test_the_tables_have_the_scores(page: Parsed, runs: list[Path]) -> None:
     cells = page.text_of("td")
     found = read_runs(runs, progress=False)
     for run in found:
-        for estimate in run.scores.measures.values():
+        for estimate in run.scores.metrics.values():
             assert f"{100 * estimate.value:.1f} {100 * estimate.low:.1f}–{100 * estimate.high:.1f}" in cells
     for other in (found[0], found[2]):
         for each in compare(found[1].scores, other.scores).differences.values():

@@ -66,7 +66,7 @@ def test_scores_are_read_and_nothing_is_measured(packed: PackedImages, tmp_path:
     runs = read_runs([folder, file])
     for run in runs:
         expected = evaluate(run.embeddings, run.labels, ks=(1, 2, 4, 8, 16, 32))  # larger K come from the ranks
-        assert run.scores.measures == expected.measures
+        assert run.scores.metrics == expected.metrics
     assert count_test_evaluations(packed.folder, packed.checksum) == before
     assert {path: path.read_bytes() for path in kept} == kept
 

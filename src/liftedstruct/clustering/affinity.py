@@ -103,9 +103,10 @@ def affinity_propagation(
     Warns:
         UserWarning: if the number of clusters is off by more than 1%.
 
-    >>> found = affinity_propagation(np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]]), n_clusters=2)
-    >>> found.labels, found.exemplars
-    (array([0, 0, 0, 1, 1, 1]), array([1, 4]))
+    Examples:
+        >>> found = affinity_propagation(np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]]), n_clusters=2)
+        >>> found.labels, found.exemplars
+        (array([0, 0, 0, 1, 1, 1]), array([1, 4]))
     """
     given = as_embeddings(embeddings).detach().cpu().double()
     X = given - given.mean(dim=0)

@@ -34,9 +34,10 @@ def contingency(labels: LabelsLike, clusters: LabelsLike) -> Contingency:
         labels: (n,), class of each image, integers of any size or strings.
         clusters: (n,), cluster of each image, integers of any size or strings.
 
-    >>> table = contingency(["a", "a", "a", "b"], [0, 0, 1, 1])
-    >>> table.counts.tolist(), table.class_sizes.tolist(), table.cluster_sizes.tolist()
-    ([2, 1, 1], [3, 1], [2, 2])
+    Examples:
+        >>> table = contingency(["a", "a", "a", "b"], [0, 0, 1, 1])
+        >>> table.counts.tolist(), table.class_sizes.tolist(), table.cluster_sizes.tolist()
+        ([2, 1, 1], [3, 1], [2, 2])
 
     """
     j, _ = as_classes(labels)
@@ -90,17 +91,18 @@ def nmi(labels: LabelsLike, clusters: LabelsLike) -> float:
     Returns:
         The NMI, 0 to 1.
 
-    >>> nmi(["a", "a", "b", "b"], [1, 1, 0, 0])
-    1.0
-    >>> nmi(["a", "a", "b", "b"], [0, 1, 0, 1])
-    0.0
-    >>> round(nmi([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2]), 4)
-    0.5158
+    Examples:
+        >>> nmi(["a", "a", "b", "b"], [1, 1, 0, 0])
+        1.0
+        >>> nmi(["a", "a", "b", "b"], [0, 1, 0, 1])
+        0.0
+        >>> round(nmi([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2]), 4)
+        0.5158
 
-    One class in one cluster is a perfect match; one class in several clusters is not.
+        One class in one cluster is a perfect match; one class in several clusters is not.
 
-    >>> nmi([7, 7, 7], [0, 0, 0]), nmi([7, 7, 7], [0, 0, 1])
-    (1.0, 0.0)
+        >>> nmi([7, 7, 7], [0, 0, 0]), nmi([7, 7, 7], [0, 0, 1])
+        (1.0, 0.0)
 
     """
     table = contingency(labels, clusters)
@@ -144,16 +146,17 @@ def pairwise_f1(labels: LabelsLike, clusters: LabelsLike) -> float:
     Returns:
         The F1 score, 0 to 1.
 
-    Two of the four pairs within clusters are correct, and two of the four pairs of one class are found:
+    Examples:
+        Two of the four pairs within clusters are correct, and two of the four pairs of one class are found:
 
-    >>> round(pairwise_f1(["a", "a", "a", "b", "b"], [0, 0, 1, 1, 1]), 4)  # pairs within clusters 4, within classes 4, both 2
-    0.5
+        >>> round(pairwise_f1(["a", "a", "a", "b", "b"], [0, 0, 1, 1, 1]), 4)
+        0.5
 
-    If no class and no cluster has two images, there are no pairs. The partitions are then equal, and equal partitions have
-    F1 = 1 and NMI = 1.
+        If no class and no cluster has two images, there are no pairs. The partitions are then equal, and equal partitions have
+        F1 = 1 and NMI = 1.
 
-    >>> pairwise_f1([1, 2, 3], [0, 1, 2]), nmi([1, 2, 3], [0, 1, 2])
-    (1.0, 1.0)
+        >>> pairwise_f1([1, 2, 3], [0, 1, 2]), nmi([1, 2, 3], [0, 1, 2])
+        (1.0, 1.0)
 
     """
     table = contingency(labels, clusters)

@@ -56,12 +56,13 @@ def kmeans(embeddings: EmbeddingsLike, n_clusters: int, seed: int = 0, n_init: i
     Raises:
         ValueError: if there are fewer than K distinct embeddings, or if an input is invalid.
 
-    >>> import numpy as np
-    >>> found = kmeans(np.array([[0.0], [1.0], [10.0], [11.0], [12.0]]), n_clusters=2)
-    >>> found.centers[found.labels, 0].tolist()
-    [0.5, 0.5, 11.0, 11.0, 11.0]
-    >>> found.inertia  # 2 · 0.5² + 2 · 1²
-    2.5
+    Examples:
+        >>> import numpy as np
+        >>> found = kmeans(np.array([[0.0], [1.0], [10.0], [11.0], [12.0]]), n_clusters=2)
+        >>> found.centers[found.labels, 0].tolist()
+        [0.5, 0.5, 11.0, 11.0, 11.0]
+        >>> found.inertia  # 2 · 0.5² + 2 · 1²
+        2.5
 
     """
     X = as_embeddings(embeddings).detach().cpu()

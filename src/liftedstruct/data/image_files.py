@@ -85,8 +85,9 @@ def image_tree(root: Path) -> ImageTree:
 def brief(names: Iterable[str], most: int = 5) -> str:
     """Format the number of names and the first few of them, on one line whatever the names contain.
 
-    >>> brief(["a", "b", "c"], most=2)
-    "3 ('a', 'b', ...)"
+    Examples:
+        >>> brief(["a", "b", "c"], most=2)
+        "3 ('a', 'b', ...)"
     """
     names = list(names)
     return f"{len(names):,} ({', '.join(map(repr, names[:most]))}{', ...' if len(names) > most else ''})"

@@ -31,8 +31,9 @@ def hold_out(
         seed: seed of the random generator.
         keep: minimum number of classes that are not held out.
 
-    >>> hold_out(range(4), ["Red chair", "sofa", "red  chair ", "lamp"], 0.3, seed=[0])
-    array([3])
+    Examples:
+        >>> hold_out(range(4), ["Red chair", "sofa", "red  chair ", "lamp"], 0.3, seed=[0])
+        array([3])
     """
     if not 0 < as_number(fraction) < 1:
         raise ValueError(f"the fraction of classes to hold out must be between 0 and 1, got {fraction}. Try 0.2.")
@@ -50,8 +51,9 @@ def hold_out(
 def group_by_name(classes: Iterable[int], class_names: Sequence[str]) -> list[list[int]]:
     """Group class numbers by `name_key`, in the order of each group's first class.
 
-    >>> group_by_name(range(3), ["Red chair", "sofa", "red  chair "])
-    [[0, 2], [1]]
+    Examples:
+        >>> group_by_name(range(3), ["Red chair", "sofa", "red  chair "])
+        [[0, 2], [1]]
     """
     groups: dict[str, list[int]] = {}
     for c in classes:

@@ -46,7 +46,7 @@ class Comparison:
     """Result of `compare`. Print it for a table.
 
     Attributes:
-        differences: difference in each metric that both scores have, by its name in `Scores.measures`, such as "Recall@1".
+        differences: difference in each metric that both scores have, by its name in `Scores.metrics`, such as "Recall@1".
         names: names of the two embeddings.
         n_images: number of images.
         n_classes: number of classes.
@@ -58,18 +58,18 @@ class Comparison:
     n_images: int
     n_classes: int
 
-    def verdict(self, measure: str) -> str:
+    def verdict(self, metric: str) -> str:
         """Return which embedding is better in a metric, or "no significant difference" if p >= 0.05."""
-        difference = self.differences[measure]
+        difference = self.differences[metric]
         if difference.p >= 1 - LEVEL:
             return "no significant difference"
         return f"{self.names[0] if difference.value > 0 else self.names[1]} is better"
 
     def __str__(self) -> str:
         rows = [("", *self.names, "difference", f"{100 * LEVEL:.0f} % interval", "p", "")]
-        for measure, d in self.differences.items():
+        for metric, d in self.differences.items():
             scores = (f"{100 * d.a:.1f} %", f"{100 * d.b:.1f} %", f"{100 * d.value:+.1f}")
-            rows.append((measure, *scores, f"{100 * d.low:+.1f} to {100 * d.high:+.1f}", f"{d.p:.4f}", self.verdict(measure)))
+            rows.append((metric, *scores, f"{100 * d.low:+.1f} to {100 * d.high:+.1f}", f"{d.p:.4f}", self.verdict(metric)))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = []
         for row in rows:
@@ -125,17 +125,17 @@ def compare(
     ks = [k for k in a.recall if k in b.recall]
     clusterings = [name for name in a.clusters if name in b.clusters]
     if not ks and not clusterings:
-        raise ValueError(f"scores must have a metric in common, got {[*a.measures]} and {[*b.measures]}. Use the same ks.")
+        raise ValueError(f"scores must have a metric in common, got {[*a.metrics]} and {[*b.metrics]}. Use the same ks.")
 
     parts = [*_recall_parts(a, b, ks, samples, seed)] if ks else []
     for name in clusterings:
         parts += _agreement_parts(a, b, name, samples, seed)
     p = sign_flip_p(np.stack([contributions for _, contributions, _, _ in parts], axis=1), flips, seed)
     differences = {}
-    for (measure, _, draws, n_classes), p_value in zip(parts, p.tolist(), strict=True):
-        first, second = a.measures[measure].value, b.measures[measure].value
+    for (metric, _, draws, n_classes), p_value in zip(parts, p.tolist(), strict=True):
+        first, second = a.metrics[metric].value, b.metrics[metric].value
         low, high = interval(first - second, draws, n_classes, least=-1.0)
-        differences[measure] = Difference(first, second, first - second, low, high, p_value)
+        differences[metric] = Difference(first, second, first - second, low, high, p_value)
     return Comparison(differences, names, n_images=len(a.classes), n_classes=int(a.classes.max()) + 1)
 
 
@@ -152,9 +152,9 @@ def _agreement_parts(a: Scores, b: Scores, name: str, samples: int, seed: int) -
     table_a, table_b = contingency(a.classes, a.clusters[name]), contingency(b.classes, b.clusters[name])
     C = len(table_a.class_sizes)
     for kind, (weighted, without) in AGREEMENTS.items():
-        measure = f"{kind}, {name}"
-        d = a.measures[measure].value - b.measures[measure].value
+        metric = f"{kind}, {name}"
+        d = a.metrics[metric].value - b.metrics[metric].value
         d_without = without(table_a) - without(table_b)  #                                            (C,)
         contributions = (d + (C - 1) * (d_without.mean() - d_without)) / C  #                         (C,)
         draws_a, draws_b = (bootstrap(partial(weighted, table), C, samples, seed) for table in (table_a, table_b))
-        yield measure, contributions, draws_a - draws_b, C
+        yield metric, contributions, draws_a - draws_b, C

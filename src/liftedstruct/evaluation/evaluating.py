@@ -63,21 +63,22 @@ def evaluate(
     Returns:
         The scores with their intervals and protocol. Print them for a table; `Scores.save` writes them as JSON.
 
-    >>> import numpy as np
-    >>> x = np.array([[0.0], [0.1], [1.0], [1.1], [1.2], [2.0], [2.1], [1.3]])
-    >>> scores = evaluate(x, list("aabbbccc"), ks=(1, 2), clustering="kmeans", protocol={"trunk": "none"})
-    >>> scores.recall[1].value, round(scores.f1["kmeans"].value, 4)  # 10 / (8 + 7) pairs
-    (0.875, 0.6667)
-    >>> print(scores)  # doctest: +ELLIPSIS
-    Recall@1           87.5 %   31.7 to 100.0
-    ...
-    trunk             none
-    images            8
-    classes           3
-    distance          Euclidean
-    clusters, kmeans  3 by k-means
-    intervals         95 %, class bootstrap, 1,000 draws
-    evaluation seed   0
+    Examples:
+        >>> import numpy as np
+        >>> x = np.array([[0.0], [0.1], [1.0], [1.1], [1.2], [2.0], [2.1], [1.3]])
+        >>> scores = evaluate(x, list("aabbbccc"), ks=(1, 2), clustering="kmeans", protocol={"trunk": "none"})
+        >>> scores.recall[1].value, round(scores.f1["kmeans"].value, 4)  # 10 / (8 + 7) pairs
+        (0.875, 0.6667)
+        >>> print(scores)  # doctest: +ELLIPSIS
+        Recall@1           87.5 %   31.7 to 100.0
+        ...
+        trunk             none
+        images            8
+        classes           3
+        distance          Euclidean
+        clusters, kmeans  3 by k-means
+        intervals         95 %, class bootstrap, 1,000 draws
+        evaluation seed   0
 
     """
     X = as_embeddings(embeddings)

@@ -114,7 +114,7 @@ def _log_test_evaluation(data: Path, path: Path, scores: Scores) -> str:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "file": str(path.absolute()),
         "protocol": scores.protocol,
-        "scores": {name: estimate.value for name, estimate in scores.measures.items()},
+        "scores": {name: estimate.value for name, estimate in scores.metrics.items()},
     }
     try:
         with (data / TEST_EVALUATIONS_FILE).open("a+b") as stream:

@@ -68,7 +68,7 @@ class Scores:
     clusters: dict[str, Integers]
 
     @property
-    def measures(self) -> dict[str, Estimate]:
+    def metrics(self) -> dict[str, Estimate]:
         """All scores by name: "Recall@1", "NMI, affinity", "F1, affinity", ..."""
         rows = {f"Recall@{k}": estimate for k, estimate in self.recall.items()}
         for name in self.clusters:
@@ -76,7 +76,7 @@ class Scores:
         return rows
 
     def __str__(self) -> str:
-        rows = [*((name, str(estimate)) for name, estimate in self.measures.items()), ("", ""), *self.protocol.items()]
+        rows = [*((name, str(estimate)) for name, estimate in self.metrics.items()), ("", ""), *self.protocol.items()]
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in rows)
 

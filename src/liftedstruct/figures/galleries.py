@@ -259,8 +259,9 @@ def _write(axes: Axes, left: float, top: float, text: str) -> None:
 def _format(distance: float) -> str:
     """Format a distance with three significant digits, or as an integer if it is large.
 
-    >>> _format(0.01234), _format(12), _format(123.4), _format(12345)
-    ('0.0123', '12.0', '123', '12,345')
+    Examples:
+        >>> _format(0.01234), _format(12), _format(123.4), _format(12345)
+        ('0.0123', '12.0', '123', '12,345')
     """
     return f"{distance:#.3g}".rstrip(".") if distance < 999.5 else f"{distance:,.0f}"
 

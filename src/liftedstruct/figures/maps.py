@@ -74,10 +74,11 @@ def grid_of(positions: NDArray[np.floating], cells: int) -> tuple[Indices, Indic
     Positions are centered and scaled to the square, with the same scale for x and y. Each occupied cell shows the image closest
     to its center, the first one if there are ties.
 
-    >>> import numpy as np
-    >>> rows, columns, lines = grid_of(np.array([[0.0, 0.0], [0.1, 0.1], [4.0, 4.0], [2.1, 1.9]]), 4)
-    >>> rows.tolist(), columns.tolist(), lines.tolist()
-    ([1, 2, 3], [0, 3, 2], [3, 0, 2])
+    Examples:
+        >>> import numpy as np
+        >>> rows, columns, lines = grid_of(np.array([[0.0, 0.0], [0.1, 0.1], [4.0, 4.0], [2.1, 1.9]]), 4)
+        >>> rows.tolist(), columns.tolist(), lines.tolist()
+        ([1, 2, 3], [0, 3, 2], [3, 0, 2])
     """
     P, cells = _checked(positions), check_count("cells", cells)
     low, high = P.min(axis=0), P.max(axis=0)

@@ -64,8 +64,9 @@ def published_like(published: Sequence[Published], method: str, size: int) -> tu
 def published_for(name: str) -> tuple[Published, ...]:
     """Return the published scores for a dataset by its name in `PackedImages`, often none.
 
-    >>> [row.method for row in published_for("CARS196")], published_for("folder")
-    (['lifted_struct'], ())
+    Examples:
+        >>> [row.method for row in published_for("CARS196")], published_for("folder")
+        (['lifted_struct'], ())
 
     """
     return PUBLISHED.get(name, ())

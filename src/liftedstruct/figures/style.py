@@ -101,8 +101,9 @@ def method_name(method: str, weights: str = "") -> str:
         method: name of a loss, or "pool5" for the pooled features of a trunk that was not fine-tuned.
         weights: origin of the trunk's weights, as the protocol has it.
 
-    >>> method_name("lifted_struct"), method_name("pool5"), method_name("pool5", "random weights, seed 0")
-    ('lifted structured', 'pretrained', 'untrained')
+    Examples:
+        >>> method_name("lifted_struct"), method_name("pool5"), method_name("pool5", "random weights, seed 0")
+        ('lifted structured', 'pretrained', 'untrained')
 
     """
     return "untrained" if method == "pool5" and weights.startswith(RANDOM) else METHOD_NAMES.get(method, method)

@@ -22,8 +22,9 @@ def printable(text: str) -> str:
     Invisible characters, combining characters and direction marks are removed. Right-to-left text is unchanged, since
     matplotlib reorders it.
 
-    >>> printable("two\nlines, 中文 and $x$")
-    'two lines, □□ and $x$'
+    Examples:
+        >>> printable("two\nlines, 中文 and $x$")
+        'two lines, □□ and $x$'
     """
     spaced = "".join(" " if each.isspace() else each for each in unicodedata.normalize("NFC", text))
     seen = (each for each in spaced if unicodedata.category(each) not in INVISIBLE)
@@ -33,8 +34,9 @@ def printable(text: str) -> str:
 def shorten(text: str, most: int = 40) -> str:
     """Return the printable text in at most `most` characters, with the middle of longer text left out.
 
-    >>> shorten("a rather long name of a species", most=15)
-    'a rathe…species'
+    Examples:
+        >>> shorten("a rather long name of a species", most=15)
+        'a rathe…species'
     """
     line, tail = printable(text), (most - 1) // 2
     return line if len(line) <= most else line[: most - 1 - tail] + DOTS + line[len(line) - tail :]
@@ -49,11 +51,12 @@ def fit_text(text: str, width: float, size: float, lines: int = 1) -> str:
         size: font size in points.
         lines: maximum number of lines.
 
-    >>> print(fit_text("Black_footed_Albatross", 60, 7, lines=2))
-    Black_footed_
-    Albatross
-    >>> print(fit_text("Black_footed_Albatross", 60, 7))
-    Black_footed…
+    Examples:
+        >>> print(fit_text("Black_footed_Albatross", 60, 7, lines=2))
+        Black_footed_
+        Albatross
+        >>> print(fit_text("Black_footed_Albatross", 60, 7))
+        Black_footed…
     """
     done: list[str] = []
     rest = printable(text)

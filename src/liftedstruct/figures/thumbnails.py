@@ -28,11 +28,12 @@ def thumbnails_of(images: Pixels, rows: Sequence[int] | Indices | None = None) -
         images: (n, s, s, 3) bytes, such as `PackedImages.images`; of a memory-mapped file, only the requested images are read.
         rows: (m,), image of each row, such as `Embeddings.rows`. Default: row i is image i.
 
-    >>> import numpy as np
-    >>> chessboard = np.indices((4, 4)).sum(axis=0) % 2 * 200
-    >>> thumbnails = thumbnails_of(np.repeat(chessboard.astype(np.uint8)[None, :, :, None], 3, axis=3))
-    >>> thumbnails(np.array([0]), 2)[0, :, :, 0].tolist()
-    [[100, 100], [100, 100]]
+    Examples:
+        >>> import numpy as np
+        >>> chessboard = np.indices((4, 4)).sum(axis=0) % 2 * 200
+        >>> thumbnails = thumbnails_of(np.repeat(chessboard.astype(np.uint8)[None, :, :, None], 3, axis=3))
+        >>> thumbnails(np.array([0]), 2)[0, :, :, 0].tolist()
+        [[100, 100], [100, 100]]
     """
     if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[3] != 3 or images.dtype != np.uint8:
         raise ValueError(f"images must be bytes of shape (n, s, s, 3), got {images.dtype} {images.shape}. Prepare them first.")

@@ -59,12 +59,13 @@ def contrastive_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: flo
     Warns:
         UserWarning: if there are two or more pairs and all are positive or all are negative.
 
-    >>> import torch
-    >>> x = torch.tensor([[0.0], [2.0], [0.0], [0.5]])  # a positive pair at 2, a negative one at 0.5
-    >>> contrastive_loss(x, [3, 3, 3, 4], pairs="rows").item()  # (2² + (1 - 0.5)²) / 4
-    1.0625
-    >>> round(contrastive_loss(x, [3, 3, 3, 4]).item(), 4)  # ((2² + 0² + 2²) / 3 + (0.5² + 0² + 0.5²) / 3) / 2
-    1.4167
+    Examples:
+        >>> import torch
+        >>> x = torch.tensor([[0.0], [2.0], [0.0], [0.5]])  # a positive pair at 2, a negative one at 0.5
+        >>> contrastive_loss(x, [3, 3, 3, 4], pairs="rows").item()  # (2² + (1 - 0.5)²) / 4
+        1.0625
+        >>> round(contrastive_loss(x, [3, 3, 3, 4]).item(), 4)  # ((2² + 0² + 2²) / 3 + (0.5² + 0² + 0.5²) / 3) / 2
+        1.4167
 
     """
     X = as_embeddings(embeddings)
@@ -94,9 +95,10 @@ class ContrastiveLoss(nn.Module):
         margin: distance beyond which a negative pair contributes no loss.
         pairs: "all" pairs of the batch, or "rows" for the pairs in rows 2t and 2t + 1 (the paper's Eq. 1).
 
-    >>> import torch
-    >>> ContrastiveLoss(margin=1.0)(torch.tensor([[0.0], [2.0], [2.5]]), [3, 3, 4]).item()  # (2² + (0² + 0.5²) / 2) / 2
-    2.0625
+    Examples:
+        >>> import torch
+        >>> ContrastiveLoss(margin=1.0)(torch.tensor([[0.0], [2.0], [2.5]]), [3, 3, 4]).item()  # (2² + (0² + 0.5²) / 2) / 2
+        2.0625
 
     """
 

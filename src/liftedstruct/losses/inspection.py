@@ -113,12 +113,13 @@ def inspect_batch(
     Returns:
         A `BatchInspection`. `print` shows it as a table.
 
-    >>> import torch
-    >>> seen = inspect_batch(torch.zeros(4, 2), [0, 0, 1, 1])  # a collapsed batch
-    >>> round(seen.loss, 4), round(seen.collapsed_loss, 4), seen.effective_rank  # (1 + log 4)² / 2
-    (2.8472, 2.8472, 0.0)
-    >>> seen.pair_weights(0).tolist()  # both negatives have equal weights, on both sides
-    [[0.0, 0.0, 0.25, 0.25], [0.0, 0.0, 0.25, 0.25]]
+    Examples:
+        >>> import torch
+        >>> seen = inspect_batch(torch.zeros(4, 2), [0, 0, 1, 1])  # a collapsed batch
+        >>> round(seen.loss, 4), round(seen.collapsed_loss, 4), seen.effective_rank  # (1 + log 4)² / 2
+        (2.8472, 2.8472, 0.0)
+        >>> seen.pair_weights(0).tolist()  # both negatives have equal weights, on both sides
+        [[0.0, 0.0, 0.25, 0.25], [0.0, 0.0, 0.25, 0.25]]
 
     """
     X = as_embeddings(embeddings).detach() / check_temperature(temperature)

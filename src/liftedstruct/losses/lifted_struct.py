@@ -79,10 +79,11 @@ def lifted_struct_loss(
     Raises:
         ValueError: if the embeddings are not finite, or if a shape, a label type or a setting is invalid.
 
-    >>> import torch
-    >>> x = torch.tensor([[0.0], [1.0], [3.0]])  # a and a at distance 1; c at 3 and at 2
-    >>> round(lifted_struct_loss(x, ["a", "a", "c"]).item(), 4)  # (log(e^-2 + e^-1) + 1)² / 2
-    0.0491
+    Examples:
+        >>> import torch
+        >>> x = torch.tensor([[0.0], [1.0], [3.0]])  # a and a at distance 1; c at 3 and at 2
+        >>> round(lifted_struct_loss(x, ["a", "a", "c"]).item(), 4)  # (log(e^-2 + e^-1) + 1)² / 2
+        0.0491
 
     """
     X = _scaled(embeddings, temperature)
@@ -119,10 +120,11 @@ def structured_hinge_loss(
     Raises:
         ValueError: if the embeddings are not finite, or if a shape, a label type or a setting is invalid.
 
-    >>> import torch
-    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
-    >>> structured_hinge_loss(x, [7, 7, 9], margin=2.0).item()  # (max(2 - 3, 2 - 2) + 1)² / 2
-    0.5
+    Examples:
+        >>> import torch
+        >>> x = torch.tensor([[0.0], [1.0], [3.0]])
+        >>> structured_hinge_loss(x, [7, 7, 9], margin=2.0).item()  # (max(2 - 3, 2 - 2) + 1)² / 2
+        0.5
 
     """
     X = _scaled(embeddings, temperature)
@@ -140,10 +142,11 @@ class LiftedStructLoss(nn.Module):
         margin: the paper's alpha, the margin by which negatives should be farther away than positives.
         temperature: divisor of the distances; use about 0.05 for normalized embeddings.
 
-    >>> import torch
-    >>> loss = LiftedStructLoss(margin=1.0)
-    >>> round(loss(torch.tensor([[0.0], [1.0], [3.0]]), ["a", "a", "c"]).item(), 4)
-    0.0491
+    Examples:
+        >>> import torch
+        >>> loss = LiftedStructLoss(margin=1.0)
+        >>> round(loss(torch.tensor([[0.0], [1.0], [3.0]]), ["a", "a", "c"]).item(), 4)
+        0.0491
 
     """
 
@@ -174,9 +177,10 @@ class StructuredHingeLoss(nn.Module):
         temperature: divisor of the distances; use about 0.05 for normalized embeddings.
         plus: push away the nearest negatives of both images of a pair (the paper's footnote).
 
-    >>> import torch
-    >>> StructuredHingeLoss(margin=2.0)(torch.tensor([[0.0], [1.0], [3.0]]), [7, 7, 9]).item()
-    0.5
+    Examples:
+        >>> import torch
+        >>> StructuredHingeLoss(margin=2.0)(torch.tensor([[0.0], [1.0], [3.0]]), [7, 7, 9]).item()
+        0.5
 
     """
 

@@ -55,12 +55,13 @@ def triplet_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float =
     Raises:
         ValueError: if the rows are not laid out in triplets where `triplets` requires it, or if an input is invalid.
 
-    >>> import torch
-    >>> x = torch.tensor([[0.0], [1.0], [1.5]])
-    >>> triplet_loss(x, ["a", "a", "b"], margin=2.0, triplets="rows").item()  # 3 / (2 * 3) * (1 - 2.25 + 2)
-    0.375
-    >>> triplet_loss(x, ["a", "a", "b"], margin=2.0).item()  # ((1 - 2.25 + 2) + (1 - 0.25 + 2)) / (2 * 2)
-    0.875
+    Examples:
+        >>> import torch
+        >>> x = torch.tensor([[0.0], [1.0], [1.5]])
+        >>> triplet_loss(x, ["a", "a", "b"], margin=2.0, triplets="rows").item()  # 3 / (2 * 3) * (1 - 2.25 + 2)
+        0.375
+        >>> triplet_loss(x, ["a", "a", "b"], margin=2.0).item()  # ((1 - 2.25 + 2) + (1 - 0.25 + 2)) / (2 * 2)
+        0.875
 
     """
     X = as_embeddings(embeddings)
@@ -89,9 +90,10 @@ class TripletLoss(nn.Module):
         margin: margin by which the squared distance to the negative should exceed the squared distance to the positive.
         triplets: "all" triplets of the batch, "semi-hard" negatives, "rows" 3t, 3t + 1, 3t + 2, or "rows-semi-hard".
 
-    >>> import torch
-    >>> TripletLoss(margin=2.0)(torch.tensor([[0.0], [1.0], [1.5]]), ["a", "a", "b"]).item()
-    0.875
+    Examples:
+        >>> import torch
+        >>> TripletLoss(margin=2.0)(torch.tensor([[0.0], [1.0], [1.5]]), ["a", "a", "b"]).item()
+        0.875
 
     """
 

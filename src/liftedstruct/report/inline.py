@@ -24,8 +24,9 @@ def resource(name: str) -> str:
 def breakable(name: str) -> str:
     """Return a name as HTML that can break after underscores, slashes, dots and hyphens.
 
-    >>> breakable("Cape_May <Warbler>")
-    'Cape_<wbr>May &lt;Warbler&gt;'
+    Examples:
+        >>> breakable("Cape_May <Warbler>")
+        'Cape_<wbr>May &lt;Warbler&gt;'
     """
     return re.sub(r"([_/.-])", r"\1<wbr>", html.escape(name))
 
@@ -33,8 +34,9 @@ def breakable(name: str) -> str:
 def css_color(color: str) -> str:
     """Return a color as a CSS variable, for which page.css has a lighter value in dark mode.
 
-    >>> css_color("#7a1fa2")
-    'var(--hue-7a1fa2, #7a1fa2)'
+    Examples:
+        >>> css_color("#7a1fa2")
+        'var(--hue-7a1fa2, #7a1fa2)'
     """
     return f"var(--hue-{color[1:]}, {color})"
 

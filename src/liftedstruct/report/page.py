@@ -108,7 +108,7 @@ def _content(runs: Sequence[EvaluatedRun], title: str | None, folder: Path, prog
         "side": SIDE,
         "marks": {mark: meaning for mark, (_, _, meaning) in MARKS.items()},
         "significance": words.SIGNIFICANCE,
-        "measures": _measures(runs),
+        "metrics": _metrics(runs),
         "comparisons": list(zip(rest, comparisons, strict=True)),
         "published": runs[0].published,
         "beside": {each.name: published_like(runs[0].published, each.method, each.size) for each in runs},
@@ -125,10 +125,10 @@ def _warnings(run: EvaluatedRun, folder: Path) -> list[str]:
     return [each.replace(run.data, words.local_path(run.data, folder)) if run.data else each for each in run.warnings]
 
 
-def _measures(runs: Sequence[EvaluatedRun]) -> list[str]:
+def _metrics(runs: Sequence[EvaluatedRun]) -> list[str]:
     """Return the columns of the tables: Recall@K by K, then the clustering metrics."""
     recalls = [f"Recall@{k}" for k in sorted({k for run in runs for k in run.scores.recall})]
-    return list(dict.fromkeys([*recalls, *(measure for run in runs for measure in run.scores.measures)]))
+    return list(dict.fromkeys([*recalls, *(metric for run in runs for metric in run.scores.metrics)]))
 
 
 def _hues(runs: Sequence[EvaluatedRun]) -> dict[EvaluatedRun, str]:

@@ -45,8 +45,9 @@ def display_name(run: EvaluatedRun) -> str:
 def local_path(path: str | Path, folder: Path) -> str:
     """Return a path relative to the report's folder, or its last two parts if it lies elsewhere.
 
-    >>> local_path("/work/reports/run", Path("/work/reports")), local_path("/data/birds/cub", Path("/work/reports"))
-    ('run', 'birds/cub')
+    Examples:
+        >>> local_path("/work/reports/run", Path("/work/reports")), local_path("/data/birds/cub", Path("/work/reports"))
+        ('run', 'birds/cub')
     """
     path = Path(path).absolute()
     inside = path != folder and path.is_relative_to(folder)
@@ -61,8 +62,9 @@ def percent(share: float) -> str:
 def p_text(p: float) -> str:
     """Format a p-value with no more digits than it supports.
 
-    >>> [p_text(p).replace("\N{NO-BREAK SPACE}", " ") for p in (0.0001, 0.0123, 0.3)]
-    ['p < 0.001', 'p = 0.012', 'p = 0.30']
+    Examples:
+        >>> [p_text(p).replace("\N{NO-BREAK SPACE}", " ") for p in (0.0001, 0.0123, 0.3)]
+        ['p < 0.001', 'p = 0.012', 'p = 0.30']
     """
     text = "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
     return text.replace(" ", "\N{NO-BREAK SPACE}")

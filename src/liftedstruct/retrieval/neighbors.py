@@ -48,12 +48,13 @@ def nearest_neighbors(
     Raises:
         ValueError: if there are fewer than k neighbors, or if an input is invalid.
 
-    >>> import numpy as np
-    >>> distances, indices = nearest_neighbors(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]), k=2)
-    >>> indices.tolist()
-    [[2, 1], [2, 0], [0, 1]]
-    >>> distances[0].tolist()
-    [1.0, 5.0]
+    Examples:
+        >>> import numpy as np
+        >>> distances, indices = nearest_neighbors(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]), k=2)
+        >>> indices.tolist()
+        [[2, 1], [2, 0], [0, 1]]
+        >>> distances[0].tolist()
+        [1.0, 5.0]
     """
     cosine = pick(METRICS, metric, "metric")
     X = as_cpu_matrix(embeddings)

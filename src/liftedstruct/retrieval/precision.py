@@ -36,9 +36,10 @@ def precision_at_1(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
     Returns:
         The average over the queries that have a positive, 0 to 1.
 
-    >>> import numpy as np
-    >>> precision_at_1(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"])
-    0.6
+    Examples:
+        >>> import numpy as np
+        >>> precision_at_1(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"])
+        0.6
     """
     return recall_at_k(embeddings, labels, ks=(1,))[1]
 
@@ -56,9 +57,10 @@ def r_precision(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
     In this example, the two nearest neighbors of the `a` at 0 and of the `a` at 1 are both `a`. The `a` at 3 has a `b` at 3.5
     and an `a` at 1, one of two. The nearest neighbor of the `b` at 3.5 is an `a`, and that of the `b` at 9 is a `b`.
 
-    >>> import numpy as np
-    >>> r_precision(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"])  # (1 + 1 + 1/2 + 0 + 1) / 5
-    0.7
+    Examples:
+        >>> import numpy as np
+        >>> r_precision(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"])  # (1 + 1 + 1/2 + 0 + 1) / 5
+        0.7
     """
     return _average(hits.sum(dim=1) / R for hits, R in _hits_up_to_r(embeddings, labels))
 
@@ -79,11 +81,13 @@ def map_at_r(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
     Returns:
         The average over the queries that have a positive, 0 to 1.
 
-    The example is as in `r_precision`, but the positive of the `a` at 3 comes second, where the precision is 1/2.
+    Examples:
+        As in `r_precision`, but the positive of the `a` at 3 comes second, where the precision is 1/2:
+        (1 + 1 + (0 + 1/2) / 2 + 0 + 1) / 5.
 
-    >>> import numpy as np
-    >>> map_at_r(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"])  # (1 + 1 + (0 + 1/2)/2 + 0 + 1) / 5
-    0.65
+        >>> import numpy as np
+        >>> map_at_r(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"])
+        0.65
     """
 
     def scores() -> Iterator[Tensor]:
@@ -109,13 +113,14 @@ def retrieval_recall(embeddings: EmbeddingsLike, labels: LabelsLike, ks: Iterabl
     Returns:
         A dict from K to the average over the queries that have a positive, 0 to 1.
 
-    >>> import numpy as np
-    >>> from liftedstruct.retrieval import recall_at_k
-    >>> x, y = np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"]
-    >>> recall_at_k(x, y, ks=(1, 2, 3))
-    {1: 0.6, 2: 0.8, 3: 0.8}
-    >>> retrieval_recall(x, y, ks=(1, 2, 3))
-    {1: 0.4, 2: 0.7, 3: 0.8}
+    Examples:
+        >>> import numpy as np
+        >>> from liftedstruct.retrieval import recall_at_k
+        >>> x, y = np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"]
+        >>> recall_at_k(x, y, ks=(1, 2, 3))
+        {1: 0.6, 2: 0.8, 3: 0.8}
+        >>> retrieval_recall(x, y, ks=(1, 2, 3))
+        {1: 0.4, 2: 0.7, 3: 0.8}
     """
     ks = check_ks(ks)
     found: dict[int, list[Tensor]] = {k: [] for k in ks}

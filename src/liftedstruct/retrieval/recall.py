@@ -65,13 +65,14 @@ def recall_at_k(
     In this example, the `a` at 3 has a `b` before its first `a`, the `b` at 3.5 has all three `a` before its `b`, and the `c`
     is alone in its class.
 
-    >>> import numpy as np
-    >>> x = np.array([[0.0], [1.0], [3.0], [3.5], [9.0], [20.0]])
-    >>> recall = recall_at_k(x, ["a", "a", "a", "b", "b", "c"], ks=(1, 2, 3))
-    >>> recall
-    {1: 0.6, 2: 0.8, 3: 0.8}
-    >>> recall.queries, recall.singles
-    (5, 1)
+    Examples:
+        >>> import numpy as np
+        >>> x = np.array([[0.0], [1.0], [3.0], [3.5], [9.0], [20.0]])
+        >>> recall = recall_at_k(x, ["a", "a", "a", "b", "b", "c"], ks=(1, 2, 3))
+        >>> recall
+        {1: 0.6, 2: 0.8, 3: 0.8}
+        >>> recall.queries, recall.singles
+        (5, 1)
     """
     ks, missed = check_ks(ks), pick(SINGLES, singles, "singles")
     ranks = first_ranks(embeddings, labels)
@@ -90,9 +91,10 @@ def first_ranks(embeddings: EmbeddingsLike, labels: LabelsLike, progress: bool =
 
     Ties go to the lower index. With `progress`, show a progress bar on stderr.
 
-    >>> import numpy as np
-    >>> first_ranks(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"]).tolist()
-    [1, 1, 2, 4, 1]
+    Examples:
+        >>> import numpy as np
+        >>> first_ranks(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"]).tolist()
+        [1, 1, 2, 4, 1]
     """
     X = as_cpu_matrix(embeddings)
     y = as_labels(labels, X)

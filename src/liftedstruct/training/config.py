@@ -168,10 +168,11 @@ def config_settings() -> tuple[Setting, ...]:
 def load_config(file: str | Path | None = None, preset: str | None = None, **settings: Any) -> TrainConfig:
     """Load settings from a preset, then a YAML file, then keyword arguments; later values override earlier ones.
 
-    >>> load_config(preset="paper", data="cub", out="run", dim=64).optimizer.name
-    'caffe_sgd'
-    >>> load_config(data="cub", out="run", loss={"margin": 2.0}).loss.options["temperature"]  # as in the recipe
-    0.05
+    Examples:
+        >>> load_config(preset="paper", data="cub", out="run", dim=64).optimizer.name
+        'caffe_sgd'
+        >>> load_config(data="cub", out="run", loss={"margin": 2.0}).loss.options["temperature"]  # as in the recipe
+        0.05
     """
     return merge_settings(
         pick(PRESETS, preset, "preset") if preset is not None else {},

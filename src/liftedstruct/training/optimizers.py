@@ -141,8 +141,9 @@ SCHEDULES: dict[str, Callable[..., float]] = {"constant": constant, "cosine": co
 def lr_factor(schedule: Callable[[float], float], step: int, steps: int, warmup: int = 0) -> float:
     """Return the factor of the learning rate at step 0..steps-1: linear warm-up, then the schedule.
 
-    >>> [lr_factor(cosine, t, 6, warmup=2) for t in range(6)]  # two warm-up steps, then half a wave over four steps
-    [0.5, 1.0, 1.0, 0.8535533905932737, 0.5, 0.14644660940672627]
+    Examples:
+        >>> [lr_factor(cosine, t, 6, warmup=2) for t in range(6)]  # two warm-up steps, then half a wave over four steps
+        [0.5, 1.0, 1.0, 0.8535533905932737, 0.5, 0.14644660940672627]
     """
     if step < warmup:
         return (step + 1) / warmup

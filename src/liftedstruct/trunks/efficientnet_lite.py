@@ -79,8 +79,9 @@ SUGGESTED = {0: {"crop": 288, "train_crop": 224, "pretrained_mix": 0.4}}
 def multiple_of_8(channels: float) -> int:
     """Round to the nearest multiple of 8, but not below 90 % of `channels`.
 
-    >>> [multiple_of_8(1.1 * stage.channels) for stage in STAGES]
-    [16, 24, 48, 88, 120, 208, 352]
+    Examples:
+        >>> [multiple_of_8(1.1 * stage.channels) for stage in STAGES]
+        [16, 24, 48, 88, 120, 208, 352]
     """
     nearest = max(8, int(channels + 4) // 8 * 8)
     return nearest if nearest >= 0.9 * channels else nearest + 8

@@ -19,8 +19,9 @@ def same_padding(length: int, kernel: int, stride: int) -> tuple[int, int]:
 
     If the total is odd, the extra zero goes after.
 
-    >>> same_padding(224, kernel=7, stride=2), same_padding(227, kernel=7, stride=2)
-    ((2, 3), (3, 3))
+    Examples:
+        >>> same_padding(224, kernel=7, stride=2), same_padding(227, kernel=7, stride=2)
+        ((2, 3), (3, 3))
     """
     total = max((-(-length // stride) - 1) * stride + kernel - length, 0)
     return total // 2, total - total // 2

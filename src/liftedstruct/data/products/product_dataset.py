@@ -73,8 +73,9 @@ def class_sizes(n_classes: int, images_per_class: int | None = None, seed: int =
 
     The total is that mean times `n_classes`, rounded. To reach it, classes in turn gain or lose one image after the draw.
 
-    >>> sum(class_sizes(22634))
-    120053
+    Examples:
+        >>> sum(class_sizes(22634))
+        120053
     """
     n_classes, seed = check_count("n_classes", n_classes, 2), check_count("seed", seed, 0)
     if images_per_class is not None:

@@ -15,8 +15,9 @@ T = TypeVar("T")
 class RandomStream:
     """Stream of random draws; equal keys give equal streams. Calling it draws a uniform number.
 
-    >>> RandomStream("chair", 7).integer(1, 100) == RandomStream("chair", 7).integer(1, 100)
-    True
+    Examples:
+        >>> RandomStream("chair", 7).integer(1, 100) == RandomStream("chair", 7).integer(1, 100)
+        True
     """
 
     def __init__(self, *key: object) -> None:

@@ -35,10 +35,11 @@ def distance_gradients(loss: Loss, X: Tensor, y: Tensor, margin: float) -> Tenso
 
     The points must be in general position (m points that span m - 1 dimensions), so that the distances are independent.
 
-    >>> X = torch.eye(4, dtype=torch.float64)  # all at distance √2
-    >>> G = distance_gradients(contrastive_rows, X, torch.tensor([0, 0, 1, 2]), 1.0)
-    >>> G[0].round(decimals=12).tolist()  # 2 √2 / m; the others are not pairs
-    [0.0, 0.707106781187, 0.0, 0.0]
+    Examples:
+        >>> X = torch.eye(4, dtype=torch.float64)  # all at distance √2
+        >>> G = distance_gradients(contrastive_rows, X, torch.tensor([0, 0, 1, 2]), 1.0)
+        >>> G[0].round(decimals=12).tolist()  # 2 √2 / m; the others are not pairs
+        [0.0, 0.707106781187, 0.0, 0.0]
 
     """
     dX, G = -negative_gradient(loss, X, y, margin), X.new_zeros(len(X), len(X))

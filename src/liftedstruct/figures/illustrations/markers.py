@@ -52,8 +52,9 @@ MARKERS = (  # as in the paper
 def point_name(row: int) -> str:
     """Return x with a subscript, counted from 1 as in the paper.
 
-    >>> point_name(0)
-    'x₁'
+    Examples:
+        >>> point_name(0)
+        'x₁'
     """
     return f"x{str(row + 1).translate(DIGITS)}"
 

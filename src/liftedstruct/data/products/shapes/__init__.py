@@ -30,8 +30,9 @@ CATEGORIES = tuple(builder.__name__.replace("_", " ") for builder in BUILDERS)  
 def category_of(product: int, seed: int = 0) -> str:
     """Return the category of a product; each block of twelve products (0 to 11, 12 to 23, ...) has every category once.
 
-    >>> sorted(category_of(product) for product in range(12)) == sorted(CATEGORIES)
-    True
+    Examples:
+        >>> sorted(category_of(product) for product in range(12)) == sorted(CATEGORIES)
+        True
     """
     run, place = divmod(product, len(CATEGORIES))
     return _order(run, seed)[place]
