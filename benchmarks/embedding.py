@@ -137,7 +137,7 @@ def measure_pretrained(data: Path, folder: Path, table: Table) -> None:
         embedder = Embedder(make_trunk(name, weights), dim=0, crop=crop)
         result = embed(embedder, packed, packed.test, progress=True)
         X, labels = torch.from_numpy(result.embeddings), torch.from_numpy(result.labels)
-        table.section(f"{embedder.trunk.describe()}, {crop} px center crop, {len(result):,} test images of {packed.name}")
+        table.section(f"{name}, {crop} px center crop, {packed.name} test classes")
         for distance, points, published in zip(("Euclidean", "cosine"), (X, normalize(X)), expected, strict=True):
             found = [100 * share for share in recall_at_k(points, labels, KS).values()]
             table.say(f"  {distance:<10} R@{', '.join(map(str, KS))}: " + " ".join(f"{value:.1f}" for value in found))

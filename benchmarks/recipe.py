@@ -431,7 +431,9 @@ def table(done: list[dict[str, Any]]) -> str:
             seeds = ", ".join(f"{100 * t['after']:.1f}" for t in trials)
             each = f" ({seeds})" if len(trials) > 1 else ""
             minutes = sum(t["minutes"] for t in trials)
-            lines.append(f"| {words} | {100 * before:.1f} | {100 * after:.1f}{each} | {gain} | {minutes:.1f} |")
+            lines.append(
+                f"| {words} | {100 * before:.1f} | {100 * after:.1f}{each} | {gain} | {minutes:.1f} |".replace("|  |", "| |")
+            )
     return "\n".join(lines)
 
 

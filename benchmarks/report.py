@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=60_502)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--max-mb", type=float, default=80)
-    parser.add_argument("--data", type=Path, help="folder of the prepared products, created if absent")
+    parser.add_argument("--data", type=Path, help="folder of the prepared products, created if missing")
     parser.add_argument("--keep", type=Path, help="keep the report in this file")
     options = parser.parse_args()
     table = Table()

@@ -88,7 +88,7 @@ def run_suite(
         file: results file to write; with `only`, its other records are kept.
         full: also run the long parts.
         only: names of the benchmarks to run. Default: all.
-        logs: folder for the printed output, created if absent.
+        logs: folder for the printed output, created if missing.
 
     """
     chosen = suite if only is None else {name: suite[name] for name in only}

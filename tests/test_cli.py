@@ -212,7 +212,7 @@ def test_evaluate_does_not_replace_other_files(workplace: Path, tmp_path: Path, 
     shutil.copy(workplace / "embeddings.npz", tmp_path / "mine.npz")
     (tmp_path / "mine.json").write_text('{"notes": 1}')
     assert main(["evaluate", str(tmp_path / "mine.npz"), "--clustering", "none"]) == 1
-    assert "mine.json must be a file of scores" in capsys.readouterr().err
+    assert "mine.json must be a scores file" in capsys.readouterr().err
     assert (tmp_path / "mine.json").read_text() == '{"notes": 1}'
 
 

@@ -227,7 +227,7 @@ def test_the_training_record_is_saved(packed: PackedImages, tmp_path: Path) -> N
     assert again.save(tmp_path / "again").read_bytes() == file.read_bytes()
     assert make_embedder().load(make_embedder().save(tmp_path / "bare")).trained_on is None
     rewrite(file, class_names=None)
-    with pytest.raises(ValueError, match=r"must be a file of Embedder\.save, got None for 'class_names'"):
+    with pytest.raises(ValueError, match=r"must be written by Embedder\.save, got None for 'class_names'"):
         Embedder.load(file)
 
 
@@ -257,5 +257,5 @@ def test_metadata_of_another_type(changes: dict[str, Any], packed: PackedImages,
     embedder = make_embedder()
     embedder.trained_on = TrainedOn.of(packed, packed.train, packed.validation, 7)
     rewrite(embedder.save(tmp_path / EMBEDDER), **changes)
-    with pytest.raises(ValueError, match=r"must be a file of Embedder\.save, got .* for '\w+'\. Save it again"):
+    with pytest.raises(ValueError, match=r"must be written by Embedder\.save, got .* for '\w+'\. Save it again"):
         Embedder.load(tmp_path)

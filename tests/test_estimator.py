@@ -21,10 +21,10 @@ from liftedstruct import Embedder, LiftedEmbedding, PackedImages, TrainConfig, e
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.products import product_images
 from liftedstruct.training import load_config
-from liftedstruct.training.linear import RATES
+from liftedstruct.training.linear import LEARNING_RATES
 from liftedstruct.trunks import make_trunk
 
-SMALL: dict[str, Any] = {"dim": 8, "steps": 6, "trunk": "small", "settings": {"threads": 1}}  # a second on images
+SMALL: dict[str, Any] = {"dim": 8, "steps": 6, "trunk": "small", "settings": {"threads": 1}}  # takes about a second on images
 
 
 def noisy(classes: int = 40, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -42,7 +42,7 @@ def images_of(image_set: ImageSet) -> NDArray[np.uint8]:
 
 @pytest.fixture(scope="module")
 def images() -> NDArray[np.uint8]:
-    """Twelve products with four images each."""
+    """Render twelve products with four images each."""
     return images_of(product_images(12, 4, 32))
 
 
@@ -64,7 +64,7 @@ def test_improves_unseen_classes() -> None:
     assert precision_at_1(PCA(8).fit(X[seen]).transform(X[~seen]), y[~seen]) < 0.1
     weight = np.abs(embedding.components_)  # the three features have the largest weights
     assert weight[:, :3].mean() > 3 * weight[:, 3:].mean()
-    assert embedding.lr_ >= RATES[1]
+    assert embedding.lr_ >= LEARNING_RATES[1]
     assert np.mean(embedding.loss_curve_[-20:]) < 0.8 * embedding.loss_curve_[0]
     assert len(embedding.loss_curve_) == 100
 
@@ -97,7 +97,7 @@ def test_attributes() -> None:
     assert embedding.get_feature_names_out().tolist() == [f"liftedembedding{i}" for i in range(5)]
     assert not hasattr(embedding, "embedder_")
     assert LiftedEmbedding(dim=64, steps=1).fit(X, y).transform(X).shape == (len(X), 20)  # at most the dimension of the vectors
-    assert LiftedEmbedding(steps=1).fit(X[:24], y[:24]).lr_ == RATES[0]
+    assert LiftedEmbedding(steps=1).fit(X[:24], y[:24]).lr_ == LEARNING_RATES[0]
 
 
 def test_labels_of_any_type() -> None:
@@ -234,7 +234,7 @@ def test_a_learning_rate_that_is_too_high() -> None:
     with pytest.raises(ValueError, match=r"finite|squares"):
         LiftedEmbedding(**sgd, lr=0.5).fit(X, y)
     embedding = LiftedEmbedding(**sgd, steps=60).fit(X, y)  # learning rates that diverge are not chosen
-    assert embedding.lr_ < RATES[-1]
+    assert embedding.lr_ < LEARNING_RATES[-1]
     assert np.isfinite(embedding.transform(X)).all()
 
 

@@ -40,7 +40,7 @@ Integers = NDArray[np.int64]
 
 
 def classes_of_images(rng: np.random.Generator, classes: int, spread: float = 0.4) -> tuple[Floats, Integers]:
-    """Return Gaussian classes of 3 to 11 images with different spread."""
+    """Return Gaussian classes of 3 to 11 images with different spreads."""
     y = np.repeat(np.arange(classes), rng.integers(3, 12, size=classes))
     middles, widths = rng.normal(size=(classes, 8)), spread * np.exp(0.6 * rng.normal(size=classes))
     return middles[y] + widths[y, None] * rng.normal(size=(len(y), 8)), y
@@ -254,16 +254,16 @@ def test_save_and_load(scores: Scores, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": "another"}, "must be a file of scores, got another or a damaged file"),
+        ({"format": "another"}, "must be a scores file, got another or damaged file"),
         ({"version": 1}, r"must be of format version 2, got 1\. Evaluate again\."),
-        ({"ranks": [1, 2]}, "must be a file of scores"),
-        ({"ranks": 3}, "must be a file of scores"),
-        ({"ranks": [0.5]}, "must be a file of scores"),
-        ({"recall": {"1": [0.5]}}, "must be a file of scores"),
-        ({"recall": {"one": [0.5, 0.4, 0.6]}}, "must be a file of scores"),
-        ({"nmi": {}}, "must be a file of scores"),
-        ({"singles": "perhaps"}, "must be a file of scores"),
-        ({"clusters": None}, "must be a file of scores"),
+        ({"ranks": [1, 2]}, "must be a scores file"),
+        ({"ranks": 3}, "must be a scores file"),
+        ({"ranks": [0.5]}, "must be a scores file"),
+        ({"recall": {"1": [0.5]}}, "must be a scores file"),
+        ({"recall": {"one": [0.5, 0.4, 0.6]}}, "must be a scores file"),
+        ({"nmi": {}}, "must be a scores file"),
+        ({"singles": "perhaps"}, "must be a scores file"),
+        ({"clusters": None}, "must be a scores file"),
     ],
 )
 def test_wrong_files(scores: Scores, tmp_path: Path, change: dict[str, Any], text: str) -> None:
@@ -279,7 +279,7 @@ def test_wrong_files(scores: Scores, tmp_path: Path, change: dict[str, Any], tex
 def test_files_of_another_kind(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "scores.json"
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"scores\.json must be a file of scores, got another or a damaged file\. Write it"):
+    with pytest.raises(ValueError, match=r"scores\.json must be a scores file, got another or damaged file\. Write it"):
         Scores.load(file)
 
 

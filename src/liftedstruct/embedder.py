@@ -44,8 +44,8 @@ class Seen(NamedTuple):
     Attributes:
         images: number of images whose files are training images, byte for byte.
         n_images: number of all images.
-        classes: number of classes that were trained on: at least half of the images are training images, or one is and the
-            name is that of a training class.
+        classes: number of classes that count as trained on: at least half of their images are training images, or at least one
+            is and the class has the name of a training class.
         n_classes: number of all classes.
         names: number of other classes that share their name with a training class.
         validation: number of images whose files are validation images, used to select the embedder.
@@ -117,9 +117,9 @@ class Embedder(nn.Module):
 
     Args:
         trunk: network that computes the pooled features.
-        dim: dimensions of the embedding. 0 omits the linear layer: the embeddings are the trunk's pooled features.
+        dim: embedding dimension. 0 omits the linear layer: the embeddings are the trunk's pooled features.
         dropout: fraction of the features to drop in training. The paper's code uses 0.4.
-        normalize: scale each embedding to unit length. The paper does not; its loss then needs a temperature.
+        normalize: scale each embedding to unit length. The paper does not; if normalized, its loss needs a temperature.
         crop: side of the crops to embed, in pixels. Default: the trunk's `input_size`.
 
     Attributes:
@@ -152,7 +152,7 @@ class Embedder(nn.Module):
 
     @property
     def width(self) -> int:
-        """Dimensions of the embeddings: `dim`, or the trunk's `num_features` if `dim` is 0."""
+        """Embedding dimension: `dim`, or the trunk's `num_features` if `dim` is 0."""
         return self.dim or self.trunk.num_features
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class Embedder(nn.Module):
     def save(self, path: str | Path) -> Path:
         """Write the embedder to a file, or to `embedder.safetensors` in a folder, and return the path of the file.
 
-        The file holds weights, settings and the record of the training. Equal embedders are written to equal bytes.
+        The file holds weights, settings and the record of the training. Equal embedders produce identical files.
         """
         file = _embedder_file(path)
         with replacing(file) as stream:
@@ -208,7 +208,7 @@ class Embedder(nn.Module):
         """Load an embedder from its file or a run folder, in evaluation mode. The trunk's pretrained weights are not needed.
 
         Raises:
-            ValueError: if there is no embedder, the file is damaged, or another version of the format.
+            ValueError: if there is no embedder file, or if it is damaged or of another format version.
 
         """
         file = _embedder_file(path)
@@ -240,7 +240,7 @@ def _embedder_file(path: str | Path) -> Path:
 
 
 def _read_embedder(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read the metadata of an embedder file, checked, and its tensors."""
+    """Read the metadata and the tensors of an embedder file, and check the metadata."""
     if not file.is_file():
         raise ValueError(f"an embedder must be an existing file, got {file}. Train one, or check the path.")
     try:
@@ -258,10 +258,10 @@ def _read_embedder(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         )
     for name, kind in (META | (TRAINING if "step" in meta else {})).items():
         if not isinstance(meta.get(name), kind):
-            raise ValueError(f"{file} must be a file of Embedder.save, got {meta.get(name)!r} for {name!r}. Save it again.")
+            raise ValueError(f"{file} must be written by Embedder.save, got {meta.get(name)!r} for {name!r}. Save it again.")
     for name in HASHES.values() if "step" in meta else ():
         if name not in tensors or tensors[name].ndim != 1 or tensors[name].dtype != torch.int64:
-            raise ValueError(f"{file} must be a file of Embedder.save, got no hashes in {name!r}. Save it again.")
+            raise ValueError(f"{file} must be written by Embedder.save, got no hashes in {name!r}. Save it again.")
     return meta, tensors
 
 
@@ -280,7 +280,7 @@ def open_embedder(source: str | Path, weights: str | Path | None = None, pooled:
     if name in TRUNKS or (not there and (":" in name or not (Path(name).suffix or "/" in name or os.sep in name))):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(check_count("seed", seed, 0))
-            trunk = make_trunk(name, weights)  # raises an error that lists the trunks if it is neither
+            trunk = make_trunk(name, weights)  # raises an error that lists the trunks if there is no trunk of this name
         if trunk.weights == RANDOM:
             trunk.weights = f"{RANDOM}, seed {seed}"
         return Embedder(trunk, dim=0)

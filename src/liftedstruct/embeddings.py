@@ -77,7 +77,7 @@ class Embeddings:
     def load(path: str | Path, labels: str | Path | None = None) -> "Embeddings":
         """Load embeddings written by `save`, `liftedstruct embed` or `np.savez(file, embeddings=X, labels=y)`.
 
-        The file may hold any of the other attributes as arrays. Without `class_names`, the labels name the classes.
+        The file may hold any of the other attributes as arrays. Without `class_names`, the labels are the class names.
 
         Args:
             path: run folder, `.npz` file, or `.npy` file with the embeddings alone.
@@ -85,7 +85,7 @@ class Embeddings:
 
         Raises:
             ValueError: if the file is missing, damaged or has no labels, or if it is in a run folder and was computed with
-                another embedder than the run's current one.
+                an embedder other than the run's current one.
 
         """
         file = embeddings_file(path)
@@ -111,7 +111,7 @@ class Embeddings:
 
 
 def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Embeddings:
-    """Check the arrays of a file and return them as `Embeddings`. Missing arrays are empty."""
+    """Check the arrays of a file and return them as `Embeddings`. Missing arrays get defaults."""
     absent = {"paths": np.empty(0, np.str_), "rows": np.empty(0, np.int64), "contents": np.empty(0, np.uint64)}
     absent |= {"seen": np.empty(0), "part": np.array("all"), "data": np.array(""), "protocol": np.array("{}")}
     arrays = absent | arrays
@@ -172,10 +172,10 @@ def _read_labels(file: Path) -> NDArray[Any]:
 
 
 def check_current(file: Path, protocol: Mapping[str, Any], data: str = "", part: str = "test") -> None:
-    """Raise if embeddings or scores in a run folder are not from the run's current embedder.
+    """Raise an error if embeddings or scores in a run folder are not from the run's current embedder.
 
     Args:
-        file: file of embeddings or scores. Files outside of run folders are not checked.
+        file: embeddings or scores file. Files outside run folders are not checked.
         protocol: protocol of the embeddings.
         data: prepared dataset, for the command in the error message.
         part: part of the split, for the command in the error message.
@@ -253,7 +253,7 @@ def embed(
 
 
 def _protocol(embedder: Embedder, packed: PackedImages, part: str, crop: int, seen: Seen | None) -> dict[str, Any]:
-    """Return how the embeddings were computed. The first entries identify the embedder, the images and what training saw."""
+    """Return how the embeddings were computed. The first entries identify the embedder, the images and the training overlap."""
     trained_on = embedder.trained_on
     whose = f"{embedder.origin}, step {trained_on.step:,}" if trained_on else f"{embedder.origin}, no training recorded"
     images = f"{part} images"

@@ -17,7 +17,7 @@ from liftedstruct.embeddings import embed_rows
 from liftedstruct.runtime.checks import as_classes, check_count, pick
 from liftedstruct.runtime.extras import require
 from liftedstruct.training import PRESETS, TrainConfig, count_pairable, find_device, merge_settings, train
-from liftedstruct.training.linear import Layer, choose_rate, fit_linear
+from liftedstruct.training.linear import Layer, choose_lr, fit_linear
 from liftedstruct.trunks import make_trunk
 
 __all__ = ["LiftedEmbedding"]
@@ -34,27 +34,27 @@ ON_VECTORS: dict[str, Any] = {
 }
 # Settings that apply to feature vectors.
 OF_VECTORS = {"head", "loss", "sampler", "optimizer", "schedule", "warmup", "clip_norm"}
-OWN = {"data": "folder", "out": "folder", "seed": "random_state"}  # parameters with another name here
+OWN = {"data": "folder", "out": "folder", "seed": "random_state"}  # setting -> parameter of the estimator
 
 
 class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, base.BaseEstimator):  # type: ignore[misc, name-defined]
-    """Embedding that places images of the same class close together and other classes far apart.
+    """Embedding that places images of the same class close together and images of different classes far apart.
 
-    On **feature vectors**, (n, d), it is a linear layer, trained in seconds. On **images**, (n, h, w, 3) bytes, it is a whole
+    On **feature vectors**, (n, d), it is a linear layer, trained in seconds. On **images**, uint8 (n, h, w, 3), it is a whole
     network, trained by `liftedstruct.train`. It is designed for classes that are not in the training data; evaluate it on such
     classes (`liftedstruct.recall_at_k`).
 
     Args:
         dim: embedding dimension. On vectors it is at most d and at most n - 1.
-        loss: name in `liftedstruct.losses.LOSSES`, or a mapping of a name and options, `{"name": ..., "margin": 0.5}`.
+        loss: name in `liftedstruct.losses.LOSSES`, or a mapping with a name and options, `{"name": ..., "margin": 0.5}`.
         batch_size: maximum number of images per batch. Default: 128 on vectors, 64 on images or the value of the preset. With
             few classes, a batch has more images per class.
         steps: number of training steps. Default: 300 on vectors; on images, the value of the recipe or the preset.
-        lr: learning rate. Default on vectors: one of four values, selected on a held-out fifth of the classes, which are then
-            trained on like the others (with fewer than ten classes, the lowest). Default on images: the value of the recipe or
+        lr: learning rate. Default on vectors: one of four values, selected on a held-out fifth of the classes before
+            training on all of them (with fewer than ten classes, the lowest). Default on images: the value of the recipe or
             the preset.
         trunk: network that computes the features (images only; see "liftedstruct list trunks"). If `settings` has no `crop`,
-            the crop size is that of the preset or the trunk, or smaller: small images are not enlarged.
+            the crop size is the default of the preset or the trunk, reduced for small images so that they are not enlarged.
         preset: changes to the default recipe (images only), a name in `liftedstruct.training.PRESETS`.
         settings: other settings of `liftedstruct.TrainConfig`, such as `{"sampler": "hard_negatives"}`. On vectors, the scale
             of the head multiplies a scale that depends on the loss.
@@ -64,7 +64,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
 
     Attributes:
         classes_: sorted labels of the training data.
-        loss_curve_: loss of each step (on images, of each logged step).
+        loss_curve_: loss per step (on images, per logged step).
         lr_: learning rate.
         mean_, components_: (d,) and (dim, d); an embedding is `components_ @ (x - mean_)` (vectors only).
         embedder_: trained network, a `liftedstruct.Embedder` (images only).
@@ -117,7 +117,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> Self:
         """Fit to vectors (n, d) or images (n, h, w, 3) with labels (n,): integers, strings or booleans.
 
-        At least two classes must have at least two images; a class of one image only provides negatives.
+        At least two classes must have at least two images; a class with a single image provides only negatives.
         """
         for name in [name for name in vars(self) if name.endswith("_")]:  # of an earlier fit, perhaps on other inputs
             delattr(self, name)
@@ -197,7 +197,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         config = self._config(ON_VECTORS, data="vectors", out="memory")
         if self.lr is None:
             names = [str(label) for label in self.classes_]
-            config = replace(config, lr=choose_rate(X, labels, config, names, progress=self.verbose))
+            config = replace(config, lr=choose_lr(X, labels, config, names, progress=self.verbose))
         layer = fit_linear(X, labels, config, progress=self.verbose)
         self.mean_, self.components_ = layer.mean.astype(X.dtype), layer.weight.astype(X.dtype)
         self.lr_, self.loss_curve_ = config.lr, list(layer.losses)

@@ -25,6 +25,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from liftedstruct.runtime import seeds
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_classes, as_embeddings, as_number, check_count
 
 __all__ = ["SAMPLERS", "BalancedSampler", "HardNegativeSampler", "PairSampler", "Sampler", "TripletSampler"]
@@ -129,7 +130,7 @@ class Sampler(ABC):
         }
 
     def _rng(self, step: int) -> np.random.Generator:
-        return np.random.default_rng([self.seed, step, 1])  # 1: a stream that no permutation uses
+        return np.random.default_rng([self.seed, step, seeds.DRAWS])
 
     def _other_class(self, images: Indices, t: Indices) -> Indices:
         """Return for each image the t-th image of the other classes."""
@@ -440,7 +441,7 @@ def shuffled(positions: Indices, n: int, key: tuple[int, int]) -> Indices:
     A Feistel network over the next even number of bits is a permutation of 0..2^bits - 1. Results of n or more pass through it
     again until they fall below n (fewer than four passes on average). Small permutations are stored.
     """
-    rng = np.random.default_rng([*key, 0])
+    rng = np.random.default_rng([*key, seeds.PERMUTATION])
     if n <= 4096:
         return rng.permutation(n)[positions]
     half = ((n - 1).bit_length() + 1) // 2

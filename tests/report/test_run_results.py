@@ -88,7 +88,7 @@ def test_embeddings_without_scores_of_theirs_are_refused(packed: PackedImages, t
         with pytest.raises(ValueError, match=text):
             read_scores(file, Embeddings.load(file))
     (tmp_path / "pool5.json").write_text("{}")
-    with pytest.raises(ValueError, match="must be a file of scores"):
+    with pytest.raises(ValueError, match="must be a scores file"):
         read_runs([file])
     assert count_test_evaluations(packed.folder, packed.checksum) == (before or 0) + 3
 

@@ -9,7 +9,7 @@ from liftedstruct.training import Run, TrainConfig, merge_settings, train
 
 
 def products(folder: Path, classes: int = 24, images: int = 6, size: int = 32, validation: float = 0.25) -> PackedImages:
-    """Prepare rendered products: half of the classes for training and validation, the other half for the test."""
+    """Prepare rendered products: half of the classes for training and validation, the others for testing."""
     image_set = product_images(classes, images, size)
     if validation:
         image_set = image_set.with_validation(validation)

@@ -57,7 +57,7 @@ def test_dropout_is_repeated(chunk: int) -> None:
     torch.testing.assert_close(X_cached, X.detach())
     assert loss == pytest.approx(value.item(), rel=1e-5)
     batch_gradient(embedder, pixels, lambda X: contrastive_loss(X, labels, 9.0), chunk=chunk, seed=(7, 4))
-    assert largest_difference(gradients(embedder), whole) > 1e-2  # another step has other dropout
+    assert largest_difference(gradients(embedder), whole) > 1e-2  # another step uses different dropout
 
 
 def test_error_if_caching_would_not_be_exact() -> None:

@@ -64,7 +64,7 @@ def test_every_entry_of_every_registry_can_be_chosen() -> None:
 def test_numpy_values_become_plain(tmp_path: Path) -> None:
     some: dict[str, Any] = {"dim": 64, "lr": 0.01, "normalize": False, "loss": "triplet", "freeze": 2, "batch_size": 63}
     plain = TrainConfig(**BASE, **some)
-    arrays: dict[str, Any] = {name: np.array(value) for name, value in some.items()}  # without dimensions
+    arrays: dict[str, Any] = {name: np.array(value) for name, value in some.items()}  # 0-d arrays
     scalars: dict[str, Any] = {name: array[()] for name, array in arrays.items()}
     for given in (arrays, scalars):
         config = TrainConfig(**BASE, **given)

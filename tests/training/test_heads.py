@@ -60,7 +60,7 @@ def test_more_dimensions_than_features() -> None:
     features, layer = torch.randn(100, 6, dtype=torch.float64), nn.Linear(6, 9).double()
     HEADS["pca"](layer, lambda: features, scale=2.0)
     torch.testing.assert_close(torch.pdist(layer(features)), 2 * torch.pdist(features))
-    assert (layer.weight.abs().sum(dim=1) > 0).all()  # no row is zero, which no gradient would change
+    assert (layer.weight.abs().sum(dim=1) > 0).all()  # a zero row would never get a gradient
 
 
 def test_more_dimensions_than_images() -> None:

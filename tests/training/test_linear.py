@@ -10,7 +10,7 @@ from sklearn.decomposition import PCA
 from liftedstruct.data.image_set import Indices
 from liftedstruct.retrieval import precision_at_1
 from liftedstruct.training import TrainConfig, linear, merge_settings
-from liftedstruct.training.linear import RATES, Layer, choose_rate, fit_linear
+from liftedstruct.training.linear import LEARNING_RATES, Layer, choose_lr, fit_linear
 
 Floats = NDArray[np.floating]
 NAMES = [str(c) for c in range(30)]
@@ -176,13 +176,13 @@ def test_reproducible_without_side_effects() -> None:
 
 def test_learning_rate_is_chosen_on_held_out_classes() -> None:
     config = configured(steps=60)
-    assert choose_rate(*hidden_directions(classes=30), config, NAMES) >= 0.016  # the start is poor
+    assert choose_lr(*hidden_directions(classes=30), config, NAMES) >= 0.016  # the start is poor
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(30), 8)
     noise = rng.normal(size=(240, 40))  # nothing to learn
     good = rng.normal(size=(30, 40))[labels] + 0.3 * noise  # already separated
-    assert choose_rate(noise, labels, config, NAMES) == choose_rate(good, labels, config, NAMES) == RATES[0]
-    assert choose_rate(*hidden_directions(classes=9), config, NAMES) == RATES[0]  # too few classes to hold some out
+    assert choose_lr(noise, labels, config, NAMES) == choose_lr(good, labels, config, NAMES) == LEARNING_RATES[0]
+    assert choose_lr(*hidden_directions(classes=9), config, NAMES) == LEARNING_RATES[0]  # too few classes to hold some out
 
 
 def test_similar_names_are_held_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_similar_names_are_held_out_together(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(linear, "_start", begin_and_note)
     for seed in range(5):
-        choose_rate(X, labels, configured(steps=1, seed=seed), names)
+        choose_lr(X, labels, configured(steps=1, seed=seed), names)
     assert all(len(trained) == 20 and trained == {name.swapcase()[0] + name[1:] for name in trained} for trained in seen)
     assert len({frozenset(trained) for trained in seen}) == 5
 

@@ -25,8 +25,8 @@ from liftedstruct.embedder import EMBEDDER, Embedder
 from liftedstruct.embeddings import embed
 from liftedstruct.losses import lifted_struct_loss
 from liftedstruct.retrieval import recall_at_k
+from liftedstruct.runtime import seeds
 from liftedstruct.training import PRESETS, Run, load_config, train
-from liftedstruct.training.inputs import CROPS
 from liftedstruct.training.loop import Training
 from liftedstruct.training.machine import stop_signals
 from liftedstruct.training.run_folder import CONFIG, LOG, RECORD, STATE, RunFolder
@@ -45,7 +45,7 @@ def learned(run: Run) -> bytes:
 
 
 def recall(run: Run, packed: PackedImages) -> float:
-    """Recall@1 on the test classes of the rendered products."""
+    """Return Recall@1 on the test classes of the rendered products."""
     embeddings = embed(run.embedder(), packed, packed.test).embeddings
     return float(recall_at_k(embeddings, packed.labels[packed.test], (1,))[1])
 
@@ -57,7 +57,7 @@ def recall(run: Run, packed: PackedImages) -> float:
         ("lifted_struct", {}),
         ("contrastive", {}),
         ("triplet", {}),
-        ("structured_hinge", {"batch_size": 16, "steps": 600, "lr": 3e-4}),  # collapses at the settings of the others
+        ("structured_hinge", {"batch_size": 16, "steps": 600, "lr": 3e-4}),  # collapses with the settings of the others
     ],
 )
 def test_learning_happens(loss: str, changes: dict[str, Any], tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_files_and_log_of_a_run(packed: PackedImages, tmp_path: Path) -> None:
     assert one.recall_at_1 == best
     assert one.best_step == next(line["step"] for line in validations if line["recall_at_1"] == best)
     X = embed(one.embedder(), packed, packed.validation).embeddings
-    assert recall_at_k(X, packed.labels[packed.validation], (1,))[1] == best  # the saved embedder is of that step
+    assert recall_at_k(X, packed.labels[packed.validation], (1,))[1] == best  # the saved embedder is from that step
 
 
 def test_the_test_classes_are_never_read(packed: PackedImages, tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(packed: PackedImages, tmp_path: P
         resource.setrlimit(
             resource.RLIMIT_FSIZE, (int(1.5 * size), limits[1])
         )  # enough for the weights, not for the optimizer state
-        with pytest.raises(OSError, match=r"the disk of .*run is full, the checkpoint of step 0 is kept"):
+        with pytest.raises(OSError, match=r"the disk of .*run is full; the checkpoint of step 0 is kept"):
             train(config, progress=False)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -563,7 +563,7 @@ def test_an_update_that_overflows_is_not_saved(packed: PackedImages, tmp_path: P
 
 
 def test_float16_scales_its_gradient(packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU, where torch supports autocast and the scaler too."""
+    """Runs on the CPU, where torch also supports float16 autocast and gradient scaling."""
     monkeypatch.setattr("liftedstruct.training.config._check_together", lambda config: None)
     half: dict[str, Any] = {"precision": "float16", "steps": 4, "checkpoint_minutes": 0, "validate_every": 0, "threads": 1}
     whole = run(packed, tmp_path / "whole", **half)
@@ -591,7 +591,7 @@ def test_temperature_divides_the_embeddings(temperature: float, packed: PackedIm
     one = run(packed, tmp_path / "run", steps=1, lr=0.0, validate_every=0, loss={"temperature": temperature}, **views)
     rows = packed.train[one.config.sampler.make(packed.labels[packed.train], 16, seed=0).batch(0)]
     embedder, labels = one.embedder().requires_grad_(True), torch.from_numpy(packed.labels[rows])
-    crops = one.config.augmentation.make(packed, rows, 24, np.random.default_rng([0, 0, CROPS]))
+    crops = one.config.augmentation.make(packed, rows, 24, np.random.default_rng([0, 0, seeds.CROPS]))
     assert crops.shape == (16, 24, 24, 3)
     X = embedder(crops)
     J = lifted_struct_loss(X / temperature, labels, 1.0)
@@ -623,7 +623,7 @@ def test_the_ema_of_the_weights_is_saved(packed: PackedImages, tmp_path: Path, m
             mean = share * mean + (1 - share) * state["embedder." + name].double()
             torch.testing.assert_close(state["ema." + name].double(), mean, rtol=1e-4, atol=1e-6)
         assert torch.equal(learnt, states[one.best_step]["ema." + name])
-    for line in (line for line in one.log() if "recall_at_1" in line):  # the EMA is also what is evaluated
+    for line in (line for line in one.log() if "recall_at_1" in line):  # the EMA is evaluated too
         embedder.load_state_dict({name: states[line["step"]]["ema." + name] for name in embedder.state_dict()})
         X = embed(embedder, packed, packed.validation).embeddings
         assert recall_at_k(X, packed.labels[packed.validation], (1,))[1] == line["recall_at_1"]

@@ -58,13 +58,13 @@ def same(x: Tensor, kernel: int, stride: int, value: float = 0.0) -> Tensor:
 
 
 def caffe_pool(x: Tensor, kernel: int) -> Tensor:
-    """Max pooling with stride 2 and ceil((n - kernel) / 2) + 1 outputs; values past the edge are ignored."""
+    """Max-pool with stride 2 and ceil((n - kernel) / 2) + 1 outputs; values past the edge are ignored."""
     ends = [(math.ceil((n - kernel) / 2)) * 2 + kernel - n for n in (x.shape[3], x.shape[2])]
     return max_pool2d(pad(x, (0, max(ends[0], 0), 0, max(ends[1], 0)), value=-math.inf), kernel, 2)
 
 
 def response_norm(x: Tensor, size: int, a: float, beta: float, k: float) -> Tensor:
-    """Local response normalization by its definition, channel by channel."""
+    """Compute local response normalization by definition, channel by channel."""
     y = torch.empty_like(x)
     for c in range(x.shape[1]):
         near = x[:, max(c - size // 2, 0) : c + size // 2 + 1]

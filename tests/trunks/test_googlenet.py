@@ -77,7 +77,7 @@ def make_file(variant: str, folder: Path, old: bool = False) -> tuple[Path, dict
 
 
 def plain(variant: str, tensors: Mapping[str, Tensor], pixels: Tensor) -> Tensor:
-    """Reference implementation of GoogLeNet."""
+    """Compute the pooled features of GoogLeNet without modules, for reference."""
     t, rgb = tensors, pixels.permute(0, 3, 1, 2).float()
 
     def conv(x: Tensor, name: str, stride: int = 1) -> Tensor:

@@ -131,7 +131,7 @@ def test_timm() -> None:
     assert next(iter(trunk.stages)) == "conv1"
     with torch.inference_mode():
         assert trunk(trunk.scale(torch.zeros(2, 64, 48, 3, dtype=torch.uint8))).shape == (2, 512)
-    with pytest.raises(ValueError, match=r"model must be one that timm has, got 'resnet_18'"):
+    with pytest.raises(ValueError, match=r"model must be a timm model, got 'resnet_18'"):
         make_trunk("timm:resnet_18")
     vit = make_trunk("timm:vit_tiny_patch16_224", pretrained=False)
     with pytest.raises(ValueError, match=r"images for timm:.* got 64 x 64: .* Use crops of 224"):

@@ -83,10 +83,11 @@ def compare(
 ) -> Comparison:
     r"""Test whether two embeddings of the same images differ, with a paired test over the classes.
 
-    The confidence interval of the difference is a class bootstrap with the same draws for both embeddings. The p-value is from
-    a sign-flip test: the sign of each class's contribution to the difference is flipped at random. For Recall@K, the
-    contribution of a class is its number of hits with the first embedding minus that with the second. The test is exact for
-    any number of classes. NMI and F1 are not sums over classes, so the contribution of class j is estimated by the jackknife:
+    The confidence interval of the difference is from a class bootstrap with the same draws for both embeddings. The p-value is
+    from a sign-flip test: the sign of each class's contribution to the difference is flipped at random. For Recall@K, the
+    contribution of a class is its number of hits with the first embedding minus the number with the second. The test is exact
+    for any number of classes. NMI and F1 are not sums over classes, so the contribution of class j is estimated by the
+    jackknife:
 
     $$
     \frac{d + (C - 1) (\bar{d} - d_{-j})}{C}
@@ -94,7 +95,7 @@ def compare(
 
     with the difference $d$, the difference $d_{-j}$ without class j, and the mean $\bar{d}$ of $d_{-j}$ over the C classes.
     These contributions sum to $d$. The clusters are not recomputed. `liftedstruct.evaluation.resampling` reports how often
-    the test rejects embeddings that differ only by chance.
+    the test finds a significant difference between embeddings that differ only by chance.
 
     Each p-value is for one metric, without correction for multiple tests: of twenty metrics without a difference, expect one
     with p < 0.05.

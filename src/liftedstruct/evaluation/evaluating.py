@@ -124,7 +124,7 @@ def evaluate(
 
 
 def digest_of(ids: Ids) -> str:
-    """Return the first 16 hex digits of a hash of the ids in their order."""
+    """Return the first 16 hex digits of a hash of the ids, in order."""
     return hashlib.sha256("\0".join(map(str, np.asarray(ids).tolist())).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -167,7 +167,7 @@ def _cluster(name: str, X: Tensor, K: int, seed: int, progress: bool) -> tuple[I
     if name == "kmeans":
         return kmeans(X, K, seed=seed).labels, f"{K:,} by k-means"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that K was not reached: the protocol states it
+        warnings.simplefilter("ignore", UserWarning)  # warns if K was not reached; the protocol states it
         found = affinity_propagation(X, n_clusters=K, progress=progress)
     reached = "" if len(found.exemplars) == K else f" ({K:,} requested)"
     graph = "all pairs" if found.neighbors is None else f"{found.neighbors:,} neighbors"

@@ -3,8 +3,8 @@ r"""Confidence intervals and significance tests that resample classes instead of
 Results for images of one class are correlated, so intervals from resampled images are too narrow.
 
 **Class bootstrap.** C classes are drawn with replacement; $w_j$ is the number of times that class j is drawn. Recall@K is the
-number of drawn hits over the number of drawn queries. For NMI and F1, the clusters are kept and the table $n_{kj}$ of clusters
-and classes is weighted. NMI is computed from $w_j n_{kj}$. In F1, a pair of images of class j counts $w_j$ times, a pair of
+number of drawn hits over the number of drawn queries. For NMI and F1, the clusters stay fixed and the contingency table
+$n_{kj}$ is weighted. NMI is computed from $w_j n_{kj}$. In F1, a pair of images of class j counts $w_j$ times, a pair of
 images of classes j and j' counts $w_j w_{j'}$ times, and copies of one class never form wrong pairs. Repeated classes have less
 entropy than distinct ones, so the bootstrap values of NMI are off by a few points (F1 by less). This bias is estimated as the
 mean of the bootstrap values minus the score, and subtracted. Draws from few classes vary too little, so the interval is widened
@@ -112,7 +112,7 @@ AGREEMENTS = {"NMI": (weighted_nmi, nmi_without_each_class), "F1": (weighted_f1,
 def sign_flip_p(contributions: Array, flips: int, seed: int) -> Array:
     """Compute the two-sided p-value of each column of contributions per class, (C, s), by random sign flips.    (s,)
 
-    p = (1 + flips with at least the difference) / (1 + flips): the data itself counts as one flip.
+    p = (1 + number of flips that reach the difference) / (1 + flips): the data itself counts as one flip.
     """
     rng = np.random.default_rng(seed)
     total = contributions.sum(axis=0)

@@ -32,12 +32,12 @@ TEST_EVALUATIONS, CHECKSUM = "evaluations on the test classes", "embeddings SHA-
 def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings: Any) -> Scores:
     """Evaluate saved embeddings. The scores are returned, not saved.
 
-    Every evaluation that includes test classes of a prepared dataset is logged in `test-evaluations.jsonl` in its folder, if
-    it still exists. The protocol of the scores states the number of evaluations so far.
+    Every evaluation that includes test classes of a prepared dataset is logged in `test-evaluations.jsonl` in the folder of
+    the dataset, if that still exists. The protocol of the scores states the number of evaluations so far.
 
     Args:
-        path: run folder, or file of embeddings that `Embeddings.load` can read.
-        labels: file of labels, if they are not in the file of embeddings.
+        path: run folder, or an embeddings file that `Embeddings.load` can read.
+        labels: labels file, if the labels are not in the embeddings file.
         settings: keyword arguments of `evaluate`, such as `ks` and `clustering`.
 
     """
@@ -53,7 +53,7 @@ def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings
 
 
 def scores_file(path: str | Path) -> Path:
-    """Return the default file of scores: `scores.json` in a run folder, otherwise FILE.json next to FILE.npz."""
+    """Return the default path of the scores file: `scores.json` in a run folder, otherwise FILE.json next to FILE.npz."""
     path = Path(path)
     if path.is_dir() or path.name == EMBEDDINGS:
         return (path if path.is_dir() else path.parent) / SCORES
@@ -67,9 +67,9 @@ def are_scores_of(scores: Scores, found: Embeddings) -> bool:
 
 
 def check_comparable(first: Path, second: Path, labels: Path | None = None) -> None:
-    """Raise unless two files of embeddings or scores are of the same images and, in run folders, of the current embedder.
+    """Raise an error unless two embeddings or scores files are of the same images and, in run folders, current.
 
-    The check comes before any evaluation, which would be logged.
+    Call it before any evaluation, since evaluations are logged.
     """
     images = [_saved_ids(path, labels) for path in (first, second)]
     if not same_ids(*images):
@@ -80,7 +80,7 @@ def check_comparable(first: Path, second: Path, labels: Path | None = None) -> N
 
 
 def _saved_ids(path: Path, labels: Path | None) -> dict[str, str]:
-    """Return the digests of the image ids in a file of embeddings or scores."""
+    """Return the digests of the image ids in an embeddings or scores file."""
     if path.suffix == ".json":
         scores = Scores.load(path)
         check_current(path, scores.protocol)
@@ -105,7 +105,7 @@ def _log_test_evaluation(data: Path, path: Path, scores: Scores) -> str:
     """Append a line to the log of evaluations on a dataset's test classes, and return their number for the protocol.
 
     Frequent evaluation on the test classes leads to selecting models on them, so the log keeps count. It is written only to
-    the folder of a prepared dataset whose checksum matches that of the embeddings.
+    the folder of a prepared dataset whose checksum matches the protocol of the embeddings.
     """
     checksum = scores.protocol.get("checksum")
     if not _is_prepared(data, checksum):

@@ -81,7 +81,7 @@ class Scores:
         return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in rows)
 
     def describe(self) -> str:
-        """Return in one line what was evaluated: embedder, images, and what training saw. Empty if unknown."""
+        """Return in one line what was evaluated: embedder, images, and the training overlap. Empty if unknown."""
         of, seen = self.protocol.get(OF, ""), self.protocol.get(SEEN)
         return f"{of}; {SEEN}: {seen}" if seen else of
 
@@ -106,12 +106,12 @@ class Scores:
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
             if not isinstance(record, dict) or record["format"] != FORMAT:
-                raise ValueError("not a file of scores")
+                raise ValueError("not a scores file")
             if record["version"] == VERSION:
                 return Scores._of(record)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{path} must be a file of scores, got another or a damaged file. Write it with Scores.save "
+                f"{path} must be a scores file, got another or damaged file. Write it with Scores.save "
                 "or 'liftedstruct evaluate ... --out'."
             ) from error
         raise ValueError(f"{path} must be of format version {VERSION}, got {record['version']!r}. Evaluate again.")

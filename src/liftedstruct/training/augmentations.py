@@ -12,7 +12,7 @@ from liftedstruct.runtime.settings import Fraction, Range
 
 __all__ = ["AUGMENTATIONS", "color_jittered"]
 
-GRAY = torch.tensor([0.299, 0.587, 0.114])  # luminance of red, green and blue
+GRAY = torch.tensor([0.299, 0.587, 0.114])  # luminance weights of red, green and blue
 
 
 def center_crop(packed: PackedImages, rows: Indices, size: int, rng: np.random.Generator) -> Tensor:
@@ -64,8 +64,8 @@ def random_resized_crop(
 def color_jittered(crops: Tensor, strength: float, rng: np.random.Generator) -> Tensor:
     """Jitter brightness, contrast and saturation of each crop, as one affine map of its pixels.
 
-    Brightness scales a pixel, contrast its difference from the mean gray of the crop, and saturation its difference from its
-    own gray. Each factor is drawn uniformly from 1 - strength to 1 + strength. Crops are (m, h, w, 3) bytes.
+    Brightness scales each pixel, contrast its difference from the mean gray level of the crop, and saturation its difference
+    from its own gray level. Each factor is drawn uniformly from 1 - strength to 1 + strength. Crops are uint8, (m, h, w, 3).
     """
     factors = 1 + strength * rng.uniform(-1, 1, (3, len(crops), 1, 1, 1))
     brightness, contrast, saturation = torch.from_numpy(factors).float()

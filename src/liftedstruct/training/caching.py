@@ -2,9 +2,9 @@ r"""Gradient caching: the exact gradient of a batch of any size, with the activa
 
 A loss over a batch needs the embeddings of all its images at once, but not their activations:
 
-1. run a forward pass of each chunk without a graph, and keep only the embeddings;
+1. run a forward pass on each chunk without a graph, and keep only the embeddings;
 2. compute the gradient of the loss with respect to the embeddings, $\partial J / \partial X$;
-3. run a forward pass of each chunk again, now with a graph, and a backward pass from its rows of $\partial J / \partial X$.
+3. run the forward pass on each chunk again, now with a graph, and a backward pass from its rows of $\partial J / \partial X$.
 
 By the chain rule, the sum over chunks is the gradient of the whole batch. It is exact if the embedding of an image does not
 depend on the other images (which excludes batch norms that use batch statistics) and if the second pass repeats the random
@@ -50,9 +50,9 @@ def batch_gradient(
         inputs: (m, ...).
         objective: loss as a function of the (m, d) embeddings in float32.
         chunk: rows per forward pass; 0 means all rows in one pass.
-        seed: seed of the dropout; chunk number c appends c to it.
-        scale: factor of the gradients of the parameters, for float16.
-        parameters: parameters of the objective, such as proxies; their gradients are set too.
+        seed: seed for dropout; the index of the chunk is appended to it.
+        scale: factor applied to all parameter gradients (loss scaling, for float16).
+        parameters: parameters of the objective, such as proxies; their gradients are overwritten, not added to.
 
     Returns:
         The loss, the embeddings (m, d) and the gradient of the loss with respect to them (m, d).

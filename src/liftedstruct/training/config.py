@@ -30,7 +30,7 @@ from liftedstruct.trunks import TRUNKS
 
 __all__ = ["REGISTRIES", "TrainConfig", "as_yaml", "config_settings", "load_config", "merge_settings"]
 
-Entry = Any  # a name or a mapping of a name and options; converted to a Choice
+Entry = Any  # a name, or a mapping with a name and options; converted to a Choice
 
 # Settings that name an entry of a registry. The options of the entry are settings too, such as loss.margin.
 REGISTRIES: dict[str, Registry] = {
@@ -45,7 +45,7 @@ REGISTRIES: dict[str, Registry] = {
 
 
 def _default(what: str, name: str, **options: Any) -> Any:
-    """Return a dataclass field with the default entry; `options` are those that differ from the defaults of the entry."""
+    """Return a dataclass field with the default entry; `options` override the defaults of the entry."""
     return field(default_factory=lambda: choose(what, REGISTRIES[what], {"name": name, **options}))
 
 
@@ -53,13 +53,13 @@ def _default(what: str, name: str, **options: Any) -> Any:
 class TrainConfig:
     """All settings of a run. The defaults are the recipe that performed best on held-out training classes; see docs/recipe.md.
 
-    `trunk`, `head`, `loss`, `sampler`, `augmentation`, `optimizer` and `schedule` take a name or a mapping of a name and
+    `trunk`, `head`, `loss`, `sampler`, `augmentation`, `optimizer` and `schedule` take a name or a mapping with a name and
     options: `loss="triplet"` or `loss={"name": "triplet", "margin": 0.5}`. If the name is omitted, or is the default, options
     that are not given keep the values of the recipe.
 
     Args:
         data: folder of a prepared dataset.
-        out: run folder, created if absent; if it already holds this run, the run resumes.
+        out: run folder, created if missing; if it already holds this run, the run resumes.
         trunk: network that computes the features (see "liftedstruct list trunks").
         weights: file with weights for the trunk, or "random". Default: the pretrained weights of the trunk.
         pool: pooling of the feature map: avg, max or avg+max. Default: depends on the trunk.
@@ -82,18 +82,18 @@ class TrainConfig:
         warmup: number of linear warm-up steps before the schedule.
         freeze: number of trunk stages to freeze, starting from the input, or "trunk" for all. Default: depends on the trunk.
         freeze_batch_norm: keep the running statistics of batch norm layers fixed.
-        ema_decay: decay of the EMA of the weights, lower in the first steps; the EMA is what is saved. 0 disables it.
+        ema_decay: decay of the EMA of the weights, lower in the first steps; the EMA is saved, not the weights. 0 disables it.
         pretrained_mix: fraction of the pretrained weights in the saved weights (WiSE-FT). Default: depends on the trunk.
         clip_norm: maximum norm of the gradient; 0 disables clipping.
-        cache_chunk: images per forward pass with gradient caching, exact for the whole batch; 0 disables caching.
+        cache_chunk: images per forward pass with gradient caching, which keeps the gradient exact; 0 disables caching.
         precision: float32, bfloat16, or float16 (CUDA only).
-        validation: fraction of the training classes to hold out if the dataset has no validation classes.
+        validation: fraction of the training classes to hold out for validation if the dataset has no validation classes.
         validate_every: steps between evaluations of Recall@1 on the validation classes; 0 disables validation.
         checkpoint_minutes: minutes between checkpoints.
         log_every: steps between log lines.
         seed: random seed.
         device: cpu, cuda or cuda:N. Default: cuda if available.
-        threads: number of CPU threads. Default: all that this process may use.
+        threads: number of CPU threads. Default: all that are available to this process.
 
     """
 
@@ -224,7 +224,7 @@ def _check_together(config: TrainConfig) -> None:
     layout = getattr(config.loss.make(), "layout", None)  # the loss checks its own options
     if layout is not None and layout != getattr(config.sampler.entry, "layout", None):
         raise ValueError(
-            f"the {config.loss} loss requires batches of the sampler {layout!r}, got {config.sampler.name!r}. "
+            f"the {config.loss} loss requires batches from the sampler {layout!r}, got {config.sampler.name!r}. "
             f"Pass sampler {layout}."
         )
     if config.warmup and config.warmup >= config.steps:

@@ -1,7 +1,7 @@
 r"""Initializations of the head, `embedding = weight · feature + bias`.
 
-The scale of an unnormalized embedding matters: the lifted structured loss is near its collapsed value while distances are far
-below $\alpha$, and its gradient is zero when they are far above. So each initialization has a scale.
+The scale of an unnormalized embedding matters: while distances are far below $\alpha$, the lifted structured loss is near its
+collapsed value; when they are far above, only the nearest negative of a pair counts. So each initialization has a `scale`.
 """
 
 import math
@@ -54,7 +54,7 @@ def pca(head: nn.Linear, features: Features, *, scale: Positive = 1.0) -> None:
 def reduced(head: nn.Linear, dim: int, features: Tensor) -> nn.Linear:
     """Return a head reduced to `dim` dimensions by PCA of its outputs on the features, centered at their mean.
 
-    Of all orthogonal projections to `dim` dimensions, PCA preserves most of the squared distances.
+    Of all orthogonal projections to `dim` dimensions, PCA preserves the squared distances best.
     """
     weight, bias = head.weight.detach().double().cpu(), head.bias.detach().double().cpu()
     F = features.double().cpu()  #                                                                    (n, width)

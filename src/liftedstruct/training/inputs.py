@@ -1,4 +1,4 @@
-"""Training inputs: batches of crops, prefetched on a thread, and the split into training and validation images."""
+"""Training inputs: batches of crops, prefetched in a background thread, and the split into training and validation images."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,22 +8,21 @@ import numpy as np
 from torch import Tensor
 
 from liftedstruct.data import Indices, PackedImages, hold_out
+from liftedstruct.runtime import seeds
 
 __all__ = ["Batch", "Prefetcher", "count_pairable", "split_rows"]
 
-HELD_OUT, CROPS = 2, 3  # last words of seeds, so that no two random choices share a stream; samplers use 0 and 1
-
 
 class Batch(NamedTuple):
-    """Images, labels and crops of one training step."""
+    """Row indices, labels and crops of one training step."""
 
     rows: Indices  # rows of the prepared dataset                                                     (m,)
     labels: Tensor  # (m,)
-    inputs: Tensor  # crops, (m, h, w, 3) bytes
+    inputs: Tensor  # uint8 crops, (m, h, w, 3)
 
 
 class Prefetcher:
-    """Prefetcher that makes the next batch on a thread while the network processes the current one."""
+    """Prefetcher that prepares the next batch in a background thread while the network processes the current one."""
 
     def __init__(self, make: Callable[[int], Batch]) -> None:
         self.make, self.pool = make, ThreadPoolExecutor(1, "batches")
@@ -49,7 +48,7 @@ def split_rows(packed: PackedImages, fraction: float, seed: int) -> tuple[Indice
     if len(packed.validation) or not fraction:
         return packed.train, packed.validation
     labels = packed.labels[packed.train]
-    held_out = hold_out(np.unique(labels), packed.class_names, fraction, seed=(seed, 0, HELD_OUT), keep=2)
+    held_out = hold_out(np.unique(labels), packed.class_names, fraction, seed=(seed, 0, seeds.VALIDATION), keep=2)
     held = np.isin(labels, held_out)
     return packed.train[~held], packed.train[held]
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from liftedstruct.data import Indices
+from liftedstruct.runtime import seeds
 from liftedstruct.samplers import Sampler
 from liftedstruct.training.caching import batch_gradient
 from liftedstruct.training.config import TrainConfig
@@ -16,9 +17,8 @@ from liftedstruct.training.optimizers import lr_factor
 
 __all__ = ["DivergedError", "Learner", "StepResult", "distance_scale"]
 
-DROPOUT = 6  # last word of a seed; samplers use 0 and 1, inputs.py 2 and 3, loop.py 5 and 7
 
-HUGE = 1e15  # limit of embedding entries; the square of a larger one may overflow float32
+HUGE = 1e15  # limit of embedding entries, far below 1.8e19, whose square overflows float32
 
 
 class DivergedError(ValueError):
@@ -42,7 +42,7 @@ class Learner:
     Args:
         config: settings of the run.
         network: module to train; frozen parameters are skipped.
-        labels: (n,), class numbers of the training images. The sampler draws rows of them.
+        labels: (n,), class numbers of the training images. The sampler draws indices into them.
         forward: function from inputs to embeddings. Default: `network`.
 
     """
@@ -81,7 +81,7 @@ class Learner:
         def objective(X: Tensor) -> Tensor:
             largest = X.detach().abs().max().item()
             if not largest < HUGE:
-                raise DivergedError(f"the embeddings must be finite, got values up to {largest:.3g}.")
+                raise DivergedError(f"the embeddings must be finite and below 1e15, got values up to {largest:.3g}.")
             J: Tensor = self.loss(X, labels.to(X.device))
             return J
 
@@ -90,7 +90,7 @@ class Learner:
             inputs.to(self.device, non_blocking=True),
             objective,
             chunk=config.cache_chunk,
-            seed=(config.seed, step, DROPOUT),
+            seed=(config.seed, step, seeds.DROPOUT),
             parameters=list(self.loss.parameters()),
             scale=self.scaler.scale(torch.ones((), device=self.device)).item(),
         )
@@ -104,7 +104,7 @@ class Learner:
         trained = [p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
         total = nn.utils.get_total_norm([p.grad for p in trained])
         norm = total.item()
-        if not math.isfinite(norm) and self.scaler.get_scale() <= 1:  # else float16 retries with a lower scale
+        if not math.isfinite(norm) and self.scaler.get_scale() <= 1:  # otherwise the scaler skips the update
             raise DivergedError(f"the gradient must be finite, got norm {norm} (loss {loss:.4g}).")
         if self.config.clip_norm:
             nn.utils.clip_grads_with_norm_(trained, self.config.clip_norm, total)
@@ -114,5 +114,5 @@ class Learner:
 
 
 def distance_scale(loss: nn.Module) -> float:
-    """Return the distance at which a loss separates two images, margin times temperature; each is 1 if the loss has none."""
+    """Return the distance at which a loss separates two images, margin times temperature; a missing or zero one counts as 1."""
     return (getattr(loss, "margin", None) or 1.0) * (getattr(loss, "temperature", None) or 1.0)

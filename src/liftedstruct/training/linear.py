@@ -1,20 +1,21 @@
 r"""Linear layers on feature vectors: no images, no run folder, no checkpoints.
 
-Feature vectors have arbitrary units, so they are first rotated onto their principal axes and scaled. There, the layer starts as
-the leading axes, and an optimizer with one learning rate per coordinate has one per axis. The scale decides how many negatives
-matter. For the lifted structured loss, other classes start at a mean distance of
+Feature vectors have arbitrary units, so they are first rotated onto their principal axes and scaled. In these coordinates, the
+layer is initialized with the leading axes, and an optimizer that adapts its step size per coordinate adapts it per axis. The
+scale determines how many negatives matter. For the lifted structured loss, images of different classes start at a mean distance
+of
 
 $$
 \alpha + \ln(2 (m - 2))
 $$
 
-where $J_{ij}$ of a pair that coincides, with all its $2 (m - 2)$ negatives at that distance, is exactly 0. Far below, all
-negatives count alike and the loss is that of a collapsed batch; far above, only the nearest negative counts. The other losses
-have no such sum and start at $2 \alpha$, where few negatives are within the margin.
+At this distance, $J_{ij}$ is exactly 0 for a positive pair at distance 0 with all its $2 (m - 2)$ negatives. Far below, all
+negatives count alike and the loss equals the loss of a collapsed batch; far above, only the nearest negative counts. The other
+losses have no log-sum-exp and start at $2 \alpha$, where few negatives are within the margin.
 
-The best distance to move from the start depends on the data. If the vectors are already good, a high learning rate degrades
-them for unseen classes; if they are poor, a low one changes too little. So `choose_rate` selects the learning rate on held-out
-classes.
+How far the layer should move from its initialization depends on the data. If the vectors are already good, a high learning
+rate degrades them for unseen classes; if they are poor, a low one changes too little. So `choose_lr` selects the learning
+rate on held-out classes.
 """
 
 import math
@@ -29,31 +30,30 @@ from torch import Tensor, nn
 
 from liftedstruct.data import Indices, hold_out
 from liftedstruct.retrieval import first_ranks
+from liftedstruct.runtime import seeds
 from liftedstruct.runtime.progress import Bar
 from liftedstruct.runtime.threads import limit_threads
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.heads import principal_components
-from liftedstruct.training.inputs import HELD_OUT
 from liftedstruct.training.learner import DivergedError, Learner, distance_scale
-from liftedstruct.training.loop import SAMPLE, WEIGHTS
 from liftedstruct.training.machine import seed_torch
 
-__all__ = ["RATES", "Layer", "choose_rate", "fit_linear"]
+__all__ = ["LEARNING_RATES", "Layer", "choose_lr", "fit_linear"]
 
 Floats = NDArray[np.floating]
 
-RATES = (1e-3, 4e-3, 1.6e-2, 6.4e-2)  # for weights that start as directions of norm 1
-MIN_CLASSES = 10  # with at least two images, required to hold some out
+LEARNING_RATES = (1e-3, 4e-3, 1.6e-2, 6.4e-2)  # for weights initialized with unit-norm rows
+MIN_CLASSES = 10  # minimum number of classes with at least two images to hold some of them out
 PAIRS = 4096  # random pairs to estimate the mean distance between classes
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Linear layer `embedding = weight · (vector - mean)`. No loss depends on a constant offset of all embeddings."""
+    """Linear layer `embedding = weight · (vector - mean)`. It needs no bias: no loss depends on a common offset."""
 
     mean: Floats  # (d,)
     weight: Floats  # (dim, d)
-    losses: tuple[float, ...] = ()  # of each step
+    losses: tuple[float, ...] = ()  # per step
 
     def __call__(self, X: Floats) -> Floats:
         """Embed vectors (n, d) as (n, dim), in their dtype."""
@@ -78,25 +78,23 @@ def fit_linear(X: Floats, labels: Indices, config: TrainConfig, *, progress: boo
     return Layer(start.mean, A @ start.axes, losses)
 
 
-def choose_rate(
-    X: Floats, labels: Indices, config: TrainConfig, class_names: Sequence[str], *, progress: bool = False
-) -> float:
-    """Return the learning rate of `RATES` that performs best on a held-out fifth of the classes, trained on the others.
+def choose_lr(X: Floats, labels: Indices, config: TrainConfig, class_names: Sequence[str], *, progress: bool = False) -> float:
+    """Return the learning rate in `LEARNING_RATES` that performs best on a held-out fifth of the classes after training on the others.
 
-    The score of a class is the mean over its vectors of 1 / rank of the nearest vector of the class. A higher learning rate is
-    chosen only if its mean score is better by more than the standard error over the classes; otherwise the lower one, which
-    stays closer to the start. With too few classes to hold some out, the lowest is returned.
+    The score of a class is the mean reciprocal rank of the nearest vector of the same class. A higher learning rate is
+    chosen only if its mean score is better by more than the standard error over the classes; otherwise the lower one is,
+    since it stays closer to the initialization. With too few classes to hold some out, the lowest is returned.
     """
     numbers, counts = np.unique(labels, return_counts=True)
     if (counts > 1).sum() < MIN_CLASSES:
-        return RATES[0]
-    held = np.isin(labels, hold_out(numbers[counts > 1], class_names, 0.2, seed=(config.seed, 0, HELD_OUT)))
+        return LEARNING_RATES[0]
+    held = np.isin(labels, hold_out(numbers[counts > 1], class_names, 0.2, seed=(config.seed, 0, seeds.VALIDATION)))
     _, y, sizes = np.unique(labels[held], return_inverse=True, return_counts=True)
-    best, scores = RATES[0], np.zeros(len(sizes))
+    best, scores = LEARNING_RATES[0], np.zeros(len(sizes))
     with torch.random.fork_rng(devices=[]):
         start = _start(X[~held], labels[~held], config)
         U = Layer(start.mean, start.axes)(X[held])  #                                             (n_held, r)
-        for lr in RATES:
+        for lr in LEARNING_RATES:
             try:
                 A, _ = _optimize(start, labels[~held], replace(config, lr=lr), progress)
             except DivergedError:
@@ -123,7 +121,7 @@ def _start(X: Floats, labels: Indices, config: TrainConfig) -> _Start:
     peak = float(np.abs(F).max()) or 1.0
     F /= peak  # so that no square overflows
     n, d = F.shape
-    seed_torch(config.seed, 1, WEIGHTS)
+    seed_torch(config.seed, 1, seeds.WEIGHTS)
     V = principal_components(torch.from_numpy(F), min(d, n - 1)).double()
     U = torch.from_numpy(F) @ V.T  #                                                                  (n, r)
     head = nn.Linear(len(V), min(config.dim, len(V)))
@@ -139,7 +137,7 @@ def _start(X: Floats, labels: Indices, config: TrainConfig) -> _Start:
 
 def _scale(embeddings: Tensor, labels: Indices, config: TrainConfig) -> float:
     """Return the factor that sets the mean distance between classes to the starting distance of the loss."""
-    i, j = np.random.default_rng([config.seed, 0, SAMPLE]).integers(len(labels), size=(2, PAIRS))
+    i, j = np.random.default_rng([config.seed, 0, seeds.SAMPLE]).integers(len(labels), size=(2, PAIRS))
     i, j = i[labels[i] != labels[j]], j[labels[i] != labels[j]]
     distance = torch.linalg.vector_norm(embeddings[i] - embeddings[j], dim=1).mean().item()
     m = config.sampler.make(labels, config.batch_size, seed=config.seed).batch_size

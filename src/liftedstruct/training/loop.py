@@ -1,8 +1,9 @@
 """The training loop, reproducible and exactly resumable.
 
-Step t depends only on the settings, the data and t: batch, crops and dropout are seeded with (seed, t). So a checkpoint holds
-the weights, the optimizer state and t. A run resumed from any checkpoint writes the same bytes as an uninterrupted run, on the
-CPU of the same machine with the same number of threads (on CUDA, as far as its kernels are deterministic).
+The random choices of step t (batch, crops and dropout) are seeded with (seed, t), so a checkpoint needs no generator state: it
+holds the weights with their EMA and initial values, the state of the optimizer, the gradient scaler and the sampler, and t. A
+run resumed from any checkpoint writes the same bytes as an uninterrupted run, on the CPU of the same machine with the same
+number of threads (on CUDA, as far as its kernels are deterministic).
 """
 
 import contextlib
@@ -18,11 +19,12 @@ from liftedstruct.data import Indices, PackedImages
 from liftedstruct.embedder import EMBEDDER, Embedder, TrainedOn
 from liftedstruct.embeddings import embed_rows
 from liftedstruct.retrieval import recall_at_k
+from liftedstruct.runtime import seeds
 from liftedstruct.runtime.progress import say
 from liftedstruct.training.caching import check_exact
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.heads import reduced
-from liftedstruct.training.inputs import CROPS, Batch, Prefetcher, split_rows
+from liftedstruct.training.inputs import Batch, Prefetcher, split_rows
 from liftedstruct.training.learner import DivergedError, Learner, distance_scale
 from liftedstruct.training.machine import computing, seed_torch, stop_signals
 from liftedstruct.training.monitor import TrainingProgress, summarize_batch
@@ -36,9 +38,8 @@ from liftedstruct.training.optimizers import (
 )
 from liftedstruct.training.run_folder import RunFolder
 
-__all__ = ["TRAINED", "WEIGHTS", "Training"]
+__all__ = ["TRAINED", "Training"]
 
-WEIGHTS, SAMPLE = 5, 7  # last words of seeds; inputs.py uses 2 and 3
 TRAINED = "trained from "  # prefix of the name of the initial weights
 BLOCK = 64  # images per forward pass without gradients
 HEAD_IMAGES = 4096  # maximum number of training images whose features initialize the head
@@ -72,7 +73,7 @@ class Training:
         self.beginning = frozen_copy(embedder) if config.pretrained_mix else None
         self.validates = bool(config.validate_every) and self._can_validate()
         self.step, self.best_step, self.best = 0, 0, -1.0
-        self.last_rows = self.train_rows[:0]  # of the batch of the last update
+        self.last_rows = self.train_rows[:0]  # rows of the batch of the last update
 
     @torch.no_grad()
     def check(self) -> None:
@@ -97,7 +98,7 @@ class Training:
             self._restore(*state)
             return
         if isinstance(self.embedder.linear, nn.Linear):
-            seed_torch(self.config.seed, 1, WEIGHTS)
+            seed_torch(self.config.seed, 1, seeds.WEIGHTS)
             self.config.head.make(self.embedder.linear, lambda: self._features(self.embedder, HEAD_IMAGES, self.wanted))
         for copied in (self.ema, self.beginning):
             if copied is not None:
@@ -108,7 +109,7 @@ class Training:
 
     def _features(self, embedder: Embedder, most: int, progress: bool = False) -> Tensor:
         """Compute the features of at most `most` training images.                                    (n, width)"""
-        rng, n = np.random.default_rng([self.config.seed, 0, SAMPLE]), len(self.train_rows)
+        rng, n = np.random.default_rng([self.config.seed, 0, seeds.SAMPLE]), len(self.train_rows)
         rows = np.sort(rng.choice(self.train_rows, min(n, most), replace=False))
         pooled = Embedder(embedder.trunk, 0, crop=embedder.crop)
         return torch.from_numpy(self._checked(embed_rows(pooled, self.packed, rows, BLOCK, pooled.crop, progress)))
@@ -148,7 +149,7 @@ class Training:
 
     def _make_batch(self, step: int) -> Batch:
         rows = self.train_rows[self.learner.sampler.batch(step)]
-        rng = np.random.default_rng([self.config.seed, step, CROPS])
+        rng = np.random.default_rng([self.config.seed, step, seeds.CROPS])
         inputs = self.config.augmentation.make(self.packed, rows, self.config.train_crop, rng)
         if self.device.type == "cuda":
             inputs = inputs.pin_memory()
@@ -191,7 +192,7 @@ class Training:
         return self._checked(embed_rows(embedder, self.packed, rows, BLOCK, embedder.crop))
 
     def _checked(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return `X` if it is finite; otherwise fail at the batch of the last update."""
+        """Return `X` if it is finite; otherwise report the batch of the last update and fail."""
         if not np.isfinite(X).all():
             self.step = max(0, self.step - 1)
             self._fail(self.last_rows, "the embeddings must be finite, but the update made them overflow.")

@@ -34,7 +34,7 @@ def find_device(name: str | None) -> torch.device:
         raise ValueError(f"device must be available, got {name!r} with {count} CUDA devices. Pass cpu.")
     if count > 1 and name in (None, "cuda"):
         say(
-            f"found {count} CUDA devices, using cuda:0: a run uses one device. For larger batches, pass cache_chunk; "
+            f"found {count} CUDA devices, using cuda:0, since a run uses one device. For larger batches, pass cache_chunk; "
             "to use all devices, start one run per device (device cuda:1, ...)."
         )
     return torch.device("cuda", device.index or 0)
@@ -69,7 +69,7 @@ def warn_of_emulation(device: torch.device, precision: str) -> None:
     """Warn if the processor does not support bfloat16, which is then slower than float32."""
     asked = device.type == "cpu" and precision == "bfloat16" and torch.backends.mkldnn.is_available()
     if asked and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        say("warning: this processor does not support bfloat16 natively, so it is many times slower than float32")
+        say("warning: this processor does not support bfloat16 natively, so bfloat16 is many times slower than float32")
 
 
 def seed_torch(*words: int) -> None:

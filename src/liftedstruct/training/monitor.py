@@ -23,16 +23,16 @@ def summarize_batch(embeddings: Tensor, gradient: Tensor, labels: Tensor, scale:
     """Compute the batch statistics for the log: fraction of active images, mean distances, and whether the embedding collapsed.
 
     An image is active if the gradient of the loss with respect to its embedding is not zero. An embedding has collapsed if the
-    mean distance between images of different classes is below a tenth of `scale`, or if its effective rank is below 2 (batches
-    of fewer than 8 images are exempt). For more than 1,024 rows, the distances are those from 1,024 sampled rows to all rows,
-    and the result includes `sampled_rows`. The sample consists of whole classes, drawn with a fixed seed (the last class may be
-    truncated).
+    mean distance between images of different classes is below a tenth of `scale`, or if its effective rank is below 2 (only
+    checked with more than 2 dimensions and at least 8 images). For more than 1,024 rows, the distances are computed from 1,024
+    sampled rows to all rows, and the result includes `sampled_rows`. The sample consists of whole classes, drawn with a fixed
+    seed (the last class may be truncated).
 
     Args:
         embeddings: (m, d).
         gradient: gradient of the loss with respect to the embeddings, (m, d).
         labels: (m,).
-        scale: distance at which the loss separates two images, its margin.
+        scale: distance at which the loss separates two images, margin times temperature.
 
     """
     X = as_embeddings(embeddings).detach()
@@ -102,7 +102,7 @@ class TrainingProgress:
         self.mark = (time.monotonic(), step)
 
     def show(self, line: dict[str, Any]) -> None:
-        """Show a logged step, and warn once if the embedding has collapsed."""
+        """Show a logged step, and warn when the embedding collapses."""
         step, now = line["step"], time.monotonic()
         left = min((self.steps - step) * self.batch_size / max(line["images_per_second"], 0.1), 1e9)  # seconds
         end = datetime.now() + timedelta(seconds=left)
@@ -122,7 +122,7 @@ class TrainingProgress:
         if line["collapsed"] and not self.warned:
             say(
                 f"warning: the embedding has collapsed at step {step:,}: images of different classes are "
-                f"{line['negative_distance']:.2g} apart on average, {line['effective_rank']:.1f} dimensions are in use. "
+                f"{line['negative_distance']:.2g} apart on average, and the effective rank is {line['effective_rank']:.1f}. "
                 "Lower lr, raise head.scale, or, with normalize, lower loss.temperature."
             )
         self.warned = line["collapsed"]

@@ -97,11 +97,11 @@ def caffe_sgd(network: nn.Module, *, momentum: Fraction = 0.9, weight_decay: Non
 def parameter_groups(
     network: nn.Module, weight_decay: float, lr_scales: Mapping[int, float] | None = None
 ) -> list[dict[str, Any]]:
-    """Group the trainable parameters by `lr_scale` and weight decay; parameters of one dimension have no decay.
+    """Group the trainable parameters by `lr_scale` and weight decay; one-dimensional parameters have no weight decay.
 
     Args:
         network: module whose parameters are grouped; frozen parameters are skipped.
-        weight_decay: weight decay of parameters with two dimensions or more.
+        weight_decay: weight decay of parameters with at least two dimensions.
         lr_scales: factor of the learning rate by parameter id; 1 for parameters that are not listed.
 
     """

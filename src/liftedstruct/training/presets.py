@@ -1,4 +1,4 @@
-"""Presets: named changes to the default recipe of `TrainConfig`, with the source of each value."""
+"""Presets: named changes to the default recipe of `TrainConfig`, with the sources of their values."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 """Run folders, whose files survive a killed process and a full disk.
 
 `config.yaml` holds all settings, `state.json` what the run was started with (data, versions), and `state.safetensors` the
-checkpoint: weights, optimizer state, step and best score, in one file and therefore of the same step. `log.jsonl` has one line
-per logged step (if it has `sampled_rows`, distances are from that many rows of a larger batch), and `embedder.safetensors` is
+checkpoint: weights, optimizer state, step and best score, in one file, so they are of the same step. `log.jsonl` has one line
+per logged step (with `sampled_rows`, distances are from that many rows of a larger batch), and `embedder.safetensors` is
 the trained embedder. Nothing is pickled.
 """
 
@@ -41,7 +41,7 @@ class RunFolder:
         return self.path / name
 
     def check_new(self) -> None:
-        """Raise an error if the folder holds files that are not of a run."""
+        """Raise an error if the folder holds files that do not belong to a run."""
         ours = {LOCK, RECORD}  # left by a run that was killed before it wrote its settings
         others = sorted(each.name for each in self.path.iterdir() if each.name not in ours and not is_temporary(each.name))
         if others:
@@ -108,7 +108,7 @@ class RunFolder:
         return self._read_state(lambda content: {name: content.get_tensor(name) for name in content.keys()})  # noqa: SIM118, not a mapping
 
     def progress(self) -> dict[str, Any] | None:
-        """Load the checkpoint without its tensors, such as step and best score, or return None if there is none."""
+        """Load the metadata of the checkpoint, such as step and best score, or return None if there is none."""
         state = self._read_state(lambda _: {})
         return state and state[1]
 
@@ -155,11 +155,11 @@ class RunFolder:
 
     @contextlib.contextmanager
     def _room(self) -> Iterator[None]:
-        """Turn the error of a full disk into a message of one line."""
+        """Turn the error of a full disk into a one-line message."""
         try:
             yield
         except OSError as error:
             if error.errno not in FULL:
                 raise
             kept = "nothing is saved yet" if self.saved_step is None else f"the checkpoint of step {self.saved_step} is kept"
-            raise OSError(f"the disk of {self.path} is full, {kept}. Free space and run the same command again.") from error
+            raise OSError(f"the disk of {self.path} is full; {kept}. Free space and run the same command again.") from error

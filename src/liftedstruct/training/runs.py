@@ -8,9 +8,10 @@ import torch
 
 from liftedstruct.data import PackedImages
 from liftedstruct.embedder import EMBEDDER, Embedder
+from liftedstruct.runtime import seeds
 from liftedstruct.runtime.progress import say
 from liftedstruct.training.config import TrainConfig
-from liftedstruct.training.loop import WEIGHTS, Training
+from liftedstruct.training.loop import Training
 from liftedstruct.training.machine import find_device, find_threads, prepared, seed_torch, warn_of_emulation
 from liftedstruct.training.run_folder import RunFolder
 from liftedstruct.trunks import Trunk, make_trunk
@@ -48,7 +49,8 @@ def train(config: TrainConfig, *, progress: bool = True) -> Run:
     stop it at once. If the process is killed, only the work since the last checkpoint is lost. The test classes are never read.
 
     Args:
-        config: all settings. If the run folder already holds a run, its settings must be the same.
+        config: all settings. If the run folder already holds a run, its settings must be the same, except those that do not
+            affect the embedding: `data`, `out`, `device`, `threads`, `checkpoint_minutes` and `log_every`.
         progress: show progress, as a bar on a terminal or as lines of text.
 
     Returns:
@@ -89,7 +91,7 @@ def check_run(config: TrainConfig) -> None:
 
 def starting_trunk(config: TrainConfig) -> Trunk:
     """Return the trunk that a run with these settings starts from."""
-    seed_torch(config.seed, 0, WEIGHTS)
+    seed_torch(config.seed, 0, seeds.WEIGHTS)
     drawn = config.weights == "random"
     return make_trunk(config.trunk.name, None if drawn else config.weights, not drawn, **config.trunk.options)
 
@@ -200,7 +202,7 @@ def _record(training: Training) -> dict[str, Any]:
 
 
 def _machine() -> dict[str, str]:
-    """Return what the last digits depend on, in addition to the number of threads."""
+    """Return what rounding depends on, in addition to the number of threads."""
     return {"torch": torch.__version__, "processor": torch.backends.cpu.get_cpu_capability()}
 
 

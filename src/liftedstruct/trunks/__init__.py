@@ -20,7 +20,7 @@ ADAPTED = ("timm", "transformers")  # packages with adapters, for names such as 
 
 
 class _Trunks(dict[str, Callable[..., Trunk]]):
-    """Registry of trunks by name. Names of `ADAPTED` packages resolve lazily, without importing the package."""
+    """Registry of trunks by name. Names with the prefix of an `ADAPTED` package resolve without importing the package."""
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (isinstance(name, str) and name.partition(":")[0] in ADAPTED and ":" in name)
@@ -51,7 +51,8 @@ def make_trunk(name: str = DEFAULT_TRUNK, weights: str | Path | None = None, pre
     Args:
         name: one of `TRUNKS`, `timm:<model>` or `transformers:<folder>`.
         weights: file to load the weights from. No code in it is executed.
-        pretrained: if no file is given, load the trunk's pretrained weights, if it has any. False keeps random weights.
+        pretrained: if no file is given, load the trunk's pretrained weights; `small` has none, and `googlenet`
+            requires a file. False keeps random weights.
         options: options of the trunk, such as `variant` of `googlenet`.
 
     """

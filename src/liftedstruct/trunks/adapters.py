@@ -75,7 +75,7 @@ def timm_trunk(name: str, weights: str | Path | None = None, pretrained: bool = 
     timm = require("timm", "timm")
     model = name.removeprefix("timm:")
     if not timm.is_model(model):
-        raise ValueError(f"model must be one that timm has, got {model!r}. Search with timm.list_models('*{model[:4]}*').")
+        raise ValueError(f"model must be a timm model, got {model!r}. Search with timm.list_models('*{model[:4]}*').")
     network = timm.create_model(model, pretrained=pretrained and weights is None, num_classes=0)
     cfg = network.pretrained_cfg
     trunk = AdaptedTrunk(

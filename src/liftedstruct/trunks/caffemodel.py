@@ -1,7 +1,7 @@
 """Reader for the blobs of .caffemodel files, without Caffe: a minimal parser of the protocol buffer format.
 
-A message is a sequence of fields. Each has a key (number * 8 + kind) and a value: a varint (kind 0), eight bytes (1), a length
-and that many bytes (2: text, a packed array or another message), or four bytes (5). Field numbers are from caffe.proto:
+A message is a sequence of fields. Each has a key (number * 8 + wire type) and a value: a varint (type 0), eight bytes (1), a
+length and that many bytes (2: text, a packed array or another message), or four bytes (5). Field numbers are from caffe.proto:
 
     NetParameter          2 layers (old, V1LayerParameter)   100 layer (LayerParameter)
     LayerParameter        1 name   7 blobs

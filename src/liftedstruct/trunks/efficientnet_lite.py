@@ -1,7 +1,7 @@
 """EfficientNet-Lite 0, 1 and 2 (Tan and Le 2019; Liu 2020): inverted bottlenecks, ReLU6, no squeeze-and-excitation.
 
 The base network is a table of seven stages. Larger networks multiply its channels (rounded to multiples of 8) and its repeats
-(rounded up). The Lite networks do not scale the stem, the head and the repeats of the first and last stage.
+(rounded up). The Lite networks do not scale the stem, the head or the repeats of the first and last stages.
 Padding is TensorFlow's SAME, as the weights require. Pixels are scaled to (x - 127) / 128.
 """
 

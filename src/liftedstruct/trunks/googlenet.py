@@ -30,7 +30,7 @@ __all__ = ["VARIANTS", "googlenet"]
 
 @dataclass(frozen=True)
 class Variant:
-    """Differences between the variants."""
+    """Settings that differ between the variants."""
 
     mean: tuple[float, float, float]  # RGB
     std: float = 1.0
@@ -142,13 +142,13 @@ def googlenet(weights: str | Path | None = None, pretrained: bool = True, *, var
     Args:
         weights: Google's weights as .npz, `bvlc_googlenet.caffemodel`, or torchvision's `googlenet` as .pth or .safetensors.
         pretrained: must be False if no file is given, since no package provides the weights. They are then initialized like
-            the Caffe model's: uniform within sqrt(3 / fan in), biases 0.2.
+            the Caffe model's: uniform within ±sqrt(3 / fan-in), biases 0.2 (except the torchvision variant: He normal).
         variant: bvlc, google or torchvision; ignored if a file is given. Default: bvlc.
 
     """
     if weights is None and pretrained:
         raise ValueError(
-            "googlenet must be given a weights file, no package provides one. Pass weights FILE, or train from weights random."
+            "googlenet must be given a weights file, since no package provides one. Pass weights FILE, or weights random."
         )
     if weights is None:
         return _network(variant or "bvlc")
@@ -188,7 +188,7 @@ def _network(variant: str) -> Trunk:
     )
     for module in trunk.modules():
         if isinstance(module, nn.Conv2d) and module.bias is not None:
-            nn.init.kaiming_uniform_(module.weight, nonlinearity="linear")  # within sqrt(3 / fan in)
+            nn.init.kaiming_uniform_(module.weight, nonlinearity="linear")  # within ±sqrt(3 / fan-in)
             nn.init.constant_(module.bias, 0.2)
     return trunk
 

@@ -15,7 +15,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def same_padding(length: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Return the zeros before and after for TensorFlow's SAME padding: the output length is ceil(length / stride).
+    """Return how many zeros TensorFlow's SAME padding adds before and after, for ceil(length / stride) outputs.
 
     If the total is odd, the extra zero goes after.
 
@@ -34,7 +34,7 @@ class SameConv2d(nn.Conv2d):
         kernel, stride = self.kernel_size[0], self.stride[0]
         (top, bottom), (left, right) = (same_padding(length, kernel, stride) for length in x.shape[2:])
         padding = (top, left)
-        if padding != (bottom, right):  # torch pads without a copy only symmetrically
+        if padding != (bottom, right):  # conv2d itself only pads symmetrically; other padding needs a copy
             x, padding = pad(x, (left, right, top, bottom)), (0, 0)
         return conv2d(x, self.weight, self.bias, self.stride, padding, groups=self.groups)
 
@@ -76,7 +76,7 @@ class LocalResponseNorm(nn.Module):
 
 
 class ConvUnit(nn.Module):
-    """Convolution, normalization and activation. The kernel size is odd; the padding keeps the image size at stride 1."""
+    """Convolution, normalization and activation. The kernel size is odd; the padding preserves the spatial size at stride 1."""
 
     def __init__(
         self,

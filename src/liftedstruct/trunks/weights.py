@@ -78,11 +78,11 @@ def _read_torch(file: Path) -> dict[str, Tensor]:
                 check_zip(archive)
         content = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, zipfile.BadZipFile, AttributeError, IndexError, TypeError) as error:
-        raise ValueError("it does not hold tensors alone") from error
+        raise ValueError("it contains objects other than tensors") from error
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]
     if not isinstance(content, dict) or not all(isinstance(each, Tensor) for each in content.values()):
-        raise ValueError("it does not hold a state dict")
+        raise ValueError("it does not contain a state dict")
     return content
 
 
