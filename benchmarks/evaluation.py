@@ -218,7 +218,7 @@ def birds(data: Path) -> tuple[Rows, Labels, str]:
 
 
 def synthetic() -> tuple[Rows, Labels, str]:
-    """Return as many synthetic points in as many classes."""
+    """Return synthetic points, as many as the CUB-200-2011 test images and in as many classes."""
     rng = np.random.default_rng(0)
     y = np.arange(5924) % 100
     X = rng.standard_normal((100, 64), dtype=np.float32)[y] + rng.standard_normal((5924, 64), dtype=np.float32)

@@ -3,7 +3,7 @@
     python benchmarks/products.py [--classes 1000] [--out FILE] [--json FILE]
 
 Speed: 128 x 128 images on two threads, compared with pillow decoding 500 x 375 JPEGs and resizing them to 128 x 128 on two
-threads; the methods alternate, values are medians. Difficulty: Recall@1 on the test classes of 1,000 classes, 128 x 128,
+threads; the methods alternate and values are medians. Difficulty: Recall@1 on the test classes of 1,000 classes, 128 x 128,
 Euclidean distance, of ImageNet-pretrained EfficientNet-Lite0 features (pooled, 1,280-d) and of color histograms, which should
 fail.
 """

@@ -1,13 +1,14 @@
 """Search for the default recipe on CUB-200-2011, with validation classes held out of the training classes.
 
-Every trial trains on half of the 100 training classes and is evaluated on the other half with its last weights; the test
+Every trial trains on 50 of the 100 training classes and is evaluated on the other 50 with its last weights; the test
 classes are never used. Each trial is a line of the results file: round, trunk, budget, settings, seed, scores before and
 after, minutes. Finished trials are skipped, so an interrupted search resumes with the same command.
 
     LIFTEDSTRUCT_DATA=/path/to/data python benchmarks/recipe.py --out recipe --results benchmarks/results/recipe.jsonl
 
 Two searches in parallel with one thread each take a third less time on two cores: `--share 1/2` and `--share 2/2`. Without
-`--share` the script prints the table of all trials and draws the figures. `--only "larger crops"` runs one round.
+`--share` the script prints the table of all trials and draws the figures (`--figure`, `--curves`).
+`--only "larger crops"` runs one round.
 
 `--remeasure RUN` evaluates the last weights of a trial on the same validation classes with another image or crop size
 (`--size`, `--crop`), or interpolated with the trunk's pretrained weights (`--pretrained-mix`), and appends a line to
@@ -140,7 +141,7 @@ ROUNDS = [
             {"augmentation.min_crop_scale": 0.25},
             {"freeze": 4},
             {"sampler.samples_per_class": 4},
-            {"augmentation.min_crop_scale": 0.4, "train_crop": 96, "steps": 190},  # as long
+            {"augmentation.min_crop_scale": 0.4, "train_crop": 96, "steps": 190},  # about the same duration
             {"ema_decay": 0.95},
         ],
     ),
@@ -290,7 +291,7 @@ def main() -> None:
     parser.add_argument("--curves", type=Path, help="file for the plot of Recall@1 over the steps")
     parser.add_argument("--share", default="1/1", help="k/n: run the k-th of n disjoint parts of the trials")
     parser.add_argument("--only", choices=[one.about for one in ROUNDS], help="run the trials of this round only")
-    parser.add_argument("--remeasure", type=Path, help="run folder of a trial whose weights to evaluate again")
+    parser.add_argument("--remeasure", type=Path, help="run folder of a trial to evaluate again")
     parser.add_argument("--size", type=int, default=FULL.size, help="with --remeasure: image size")
     parser.add_argument("--crop", type=int, default=FULL.crop, help="with --remeasure: crop size")
     parser.add_argument("--pretrained-mix", type=float, default=0.0, help="with --remeasure: weight of the pretrained trunk")

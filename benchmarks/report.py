@@ -4,7 +4,7 @@
 
 Default size: the test classes of Stanford Online Products, 60,502 images of about 11,400 classes. The images are rendered
 products prepared at 64 px (cached in FOLDER); the 512-d embeddings are Gaussian classes close enough for some wrong nearest
-neighbors. They are evaluated and written with `write_report`: Recall@K, affinity propagation to as many clusters as classes,
+neighbors. The script evaluates them and writes the report: Recall@K, affinity propagation to as many clusters as classes,
 neighbors, t-SNE, galleries, figures and map. t-SNE is timed separately.
 
 Frames: headless Chromium without a GPU opens the report at 1280 x 800 and drags the map along a spiral for five seconds, one

@@ -6,7 +6,7 @@ Without flags it takes about 15 minutes on two cores and writes `benchmarks/resu
 (CUB-200-2011 from the folder in LIFTEDSTRUCT_DATA, Recall@K of a million rows, scikit-learn's bisection, the report of 60,502
 images), takes about an hour and writes `bench-full.json`. --only replaces the named benchmarks in the file and keeps the
 others, provided that the file is from the same machine and versions. A failing benchmark is recorded as failed, the others
-still run, and the exit code is 1. The printed output goes to `build/benchmarks/`. Run `python docs/tables.py` afterwards to
+still run, and the exit code is 1. The printed output goes to `build/benchmarks/`. Run `python docs/tables.py` afterward to
 update the docs.
 """
 
@@ -53,7 +53,7 @@ SUITE = {
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="also run the long parts")
-    parser.add_argument("--only", help=f"comma-separated benchmarks, of {','.join(SUITE)}")
+    parser.add_argument("--only", help=f"comma-separated subset of {','.join(SUITE)}")
     parser.add_argument("--out", type=Path, help="results file (default: in benchmarks/results/)")
     options = parser.parse_args(arguments)
     only = None if options.only is None else options.only.split(",")

@@ -102,7 +102,7 @@ def calibrated_trunk(name: str = DEFAULT_TRUNK) -> Trunk:
 
 
 def measure_caching(table: Table) -> None:
-    """Compare gradient caching of 512 images with a plain batch of 64: memory and gradient."""
+    """Compare gradient caching of 512 images with plain batches: memory with a batch of 64, gradient with the same 512."""
     peaks = {}
     table.section(f"gradient caching, {DEFAULT_TRUNK}, {CROP} px, peak memory")
     for m, chunk in ((64, 0), (512, CHUNK)):

@@ -1,4 +1,4 @@
-"""Search for the margin of each loss in the preset `quick`: five trials per loss on rendered products.
+"""Search for the learning rate and the margin or head scale of each loss in the preset `quick`: five trials per loss.
 
 Each trial trains a 64-d EfficientNet-Lite0 for 80 steps of 64 images (63 for triplets) at 128 px on 500 products and is
 evaluated on 500 others, with the initialization that `quick` had at the time. The products use seed 101; the demo and the tests

@@ -10,7 +10,7 @@ A document marks each place with a pair of comments. The text between them is ge
 |---|---|
 | `benchmark / section` | table of one section of `bench.json` or `bench-full.json` |
 | `benchmark / section / row` | one value, inline; with ` / baseline` that of a baseline, with ` / baseline / ratio` the ratio |
-| `summary` and lines `label: benchmark / section / row / baseline` | table of single rows with one baseline each |
+| `summary` | table of the rows in `SUMMARY`, with one baseline each |
 | `all` | every section of both files |
 | `machine` | the machine of `bench.json` |
 | `scores NAME: column | column | ...` | test scores in `scores-NAME.json`, written by `benchmarks/scores.py` |
@@ -23,7 +23,7 @@ Sections that have not been measured keep their text. A test fails if a document
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,23 @@ COMMANDS = {"make bench": "bench.json", "make bench-full": "bench-full.json"}  #
 PLACE = re.compile(r"(<!-- results: (.+?)\s-->)(.*?)(<!-- end -->)", flags=re.DOTALL)
 TRUNKS = {"efficientnet_lite0": "EfficientNet-Lite0", "googlenet": "GoogLeNet"}
 LOSSES = {"lifted_struct": "lifted structured"}
+SUMMARY = {  # label: benchmark / section / row / baseline
+    "lifted loss, forward and backward, m = 128": "losses / k = 4 images per class / m = 128 / pytorch-metric-learning",
+    "lifted loss, forward and backward, m = 512": "losses / k = 4 images per class / m = 512 / pytorch-metric-learning",
+    "Recall@{1, 10, 100, 1000}, 60,502 x 512": (
+        "evaluation / Recall@K of 60,502 x 512 / K = 1, 10, 100, 1,000 / faiss, k = 1001"
+    ),
+    "affinity propagation, 5,924 points, one iteration": (
+        "evaluation / affinity propagation, 5,924 points, synthetic / one iteration / scikit-learn"
+    ),
+    "128 random crops of 227 px": (
+        "images / 128 random crops of 227 px with horizontal flip, one thread / from the memory map, uint8 / from the JPEGs"
+    ),
+    "embedding, EfficientNet-Lite0, 224 px": (
+        "embedding / efficientnet_lite0, 224 x 224, batches of 64, images/s, medians of 5 rounds of 256 images / embed / "
+        "plain PyTorch loop"
+    ),
+}
 
 
 def fill(document: str, folder: Path = RESULTS) -> str:
@@ -67,8 +84,8 @@ def resolve(key: str, results: Mapping[str, Results], folder: Path) -> str:
         return "\n".join(everything(results))
     if key == "machine":
         return caption(*next(iter(results.items()))) if results else ""
-    if key.startswith("summary\n"):
-        return summary(rest_lines(key), results)
+    if key == "summary":
+        return summary(results)
     if kind == "scores":
         name, _, columns = rest.partition(": ")
         return scores_table(json.loads((folder / f"scores-{name}.json").read_text()), columns.split(" | "))
@@ -81,10 +98,6 @@ def resolve(key: str, results: Mapping[str, Results], folder: Path) -> str:
 
         return table(read_trials(folder / "recipe.jsonl"))
     return lookup(key, results)
-
-
-def rest_lines(key: str) -> list[str]:
-    return [line.strip() for line in key.splitlines()[1:] if line.strip()]
 
 
 def lookup(key: str, results: Mapping[str, Results]) -> str:
@@ -117,17 +130,17 @@ def value_of(row: Row, baseline: str = "", ratio: str = "") -> str:
     return "" if value is None else format_number(value) + ("" if ratio else f" {row.unit}")
 
 
-def summary(lines: Iterable[str], results: Mapping[str, Results]) -> str:
-    """Return a table with one row per line `label: benchmark / section / row / baseline`."""
+def summary(results: Mapping[str, Results]) -> str:
+    """Return a table of the rows in `SUMMARY`; empty if one of them has not been measured."""
     rows = [["", "liftedstruct", "baseline", "", "ratio"]]
-    for line in lines:
-        label, _, key = line.partition(": ")
+    for label, key in SUMMARY.items():
         *row, baseline = key.split(" / ")
         keys = " / ".join(row), key, f"{key} / ratio"
         ours, theirs, ratio = (lookup(each, results) for each in keys)
+        if not ours:
+            return ""
         rows.append([label, ours, baseline, theirs, ratio])
-    used = {command: each for command, each in results.items() if command == "make bench"} or results
-    return "\n".join([*markdown(rows, left=(0, 2)), "", caption(*next(iter(used.items())))])
+    return "\n".join([*markdown(rows, left=(0, 2)), "", caption(*next(iter(results.items())))])
 
 
 def caption(command: str, results: Results, name: str = "") -> str:

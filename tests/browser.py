@@ -22,7 +22,7 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--force-color-profile=srgb", "--hide-
 
 @dataclass
 class Watch:
-    """Console errors and requests of a page, of which there must be none."""
+    """Console errors and requests of a page; `check` fails if there are any."""
 
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)

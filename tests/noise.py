@@ -16,7 +16,7 @@ N = 23
 
 
 def noise_images(root: Path) -> PackedImages:
-    """Noise at 40 pixels: classes a and b to train on, c to validate, d and e to test."""
+    """Return packed noise at 40 px: a and b are training classes, c is a validation class, d and e are test classes."""
     rng = np.random.default_rng(0)
     names = (os.fsdecode(b"latin \xe9.png"), "grüße 日本.png", *(f"{i:02}.png" for i in range(N - 2)))
     for name in names:
@@ -27,7 +27,7 @@ def noise_images(root: Path) -> PackedImages:
 
 
 def split_again(packed: PackedImages, folder: Path, test: list[int], names: tuple[str, ...] | None = None) -> PackedImages:
-    """The same files with another split of the classes, and perhaps other names."""
+    """Prepare the same files with another split and, optionally, other class names."""
     images = ImageSet("noise", packed.folder.parent, FolderSource(packed.folder.parent), packed.paths, packed.labels,
                       names or packed.class_names, np.array(test), super_classes=())  # fmt: skip
     return prepare(images, folder, size=24, progress=False)

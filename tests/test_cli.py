@@ -361,7 +361,8 @@ def test_a_run_keeps_its_embeddings_and_scores(workplace: Path, tmp_path: Path, 
     for source, *options in (("small",), (str(run / "embedder.safetensors"),), (str(run), "--dim", "0")):
         assert main(["embed", source, prepared, *options]) == 1
         assert (
-            "--out must be given unless the source is a run folder, got none. Pass --out FILE.npz." in capsys.readouterr().err
+            "--out must be given unless the source is a run folder and --dim is not 0, got none. "
+            "Pass --out FILE.npz." in capsys.readouterr().err
         )
 
 
@@ -376,7 +377,8 @@ print(*codes, main(["demo", "--out", {str(tmp_path / "demo")!r}]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0 1 1"
-    rule = f"{absent} must be installed with its dependencies, {absent} is missing. Run: pip install 'liftedstruct[figures]'"
+    rule = f"{absent} must be installed with its dependencies, but {absent} is missing. "
+    rule += "Run: pip install 'liftedstruct[figures]'"
     assert done.stderr == f"liftedstruct report: {rule}\nliftedstruct demo: {rule}\n"
     assert not (tmp_path / "demo").exists()
 
@@ -422,8 +424,8 @@ def test_every_figure(workplace: Path, tmp_path: Path, capsys: pytest.CaptureFix
         (["recall"], "recall must be given one or more runs, got 0."),
         (["map", "run", "run"], "map must be given one run, got 2."),
         (["mining", "run"], "runs must be empty for mining, which shows no run, got run. Pass the output file with --out."),
-        (["map", "run", "--count", "3"], "--count must be an option of the figure, map has --side. Leave it out."),
-        (["mining", "--seed", "3"], "--seed must be an option of the figure, mining has none. Leave it out."),
+        (["map", "run", "--count", "3"], "--count must be an option of the figure, but map has --side. Leave it out."),
+        (["mining", "--seed", "3"], "--seed must be an option of the figure, but mining has none. Leave it out."),
         (["training", "pool5.npz"], "must have a training log, got none."),
         (["scores", "run", "run"], "got two of lifted_struct with 8 dimensions."),
         (["successes", "nowhere"], "must be an existing file or run folder, got nowhere. Check the path."),
@@ -459,7 +461,7 @@ def test_the_output_file_of_a_figure(workplace: Path, tmp_path: Path, capsys: py
 def test_trained_classes_are_not_scored_as_test_classes(
     workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Split a folder twice: test classes of the second split are training classes of the run."""
+    """Split a folder twice: some test classes of the second split are training classes of the run."""
     shutil.copytree(workplace / "photos", tmp_path / "photos")
     (tmp_path / "photos" / "products.json").unlink()  # it defines a split
     for seed in ("0", "1"):

@@ -96,7 +96,7 @@ def load(path: Path) -> ModuleType:
 
 
 def load_tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setattr(sys, "path", [*sys.path])  # it adds the folder of the benchmarks
+    monkeypatch.setattr(sys, "path", [*sys.path])  # tables.py adds the folder of the benchmarks
     return load(ROOT / "docs" / "tables.py")
 
 

@@ -310,7 +310,7 @@ def test_own_protocol_lines_take_precedence() -> None:
         ),
         (np.eye(4), np.zeros(4), {}, r"labels must be integers or strings, got float64"),
         (np.zeros((0, 2)), [], {}, r"embeddings must have shape \(m, d\) with m, d >= 1, got \(0, 2\)"),
-        (NAN, [0, 0, 1, 1], {}, r"embeddings must be finite, row 2 holds nan"),
+        (NAN, [0, 0, 1, 1], {}, r"embeddings must be finite, but row 2 holds nan"),
         (
             np.eye(4),
             [0, 0, 1, 1],

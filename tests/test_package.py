@@ -92,7 +92,7 @@ def imports(path: Path) -> set[str]:
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_point_one_way(path: Path) -> None:
     own = path.relative_to(SOURCE).with_suffix("").parts[0]
-    assert own in STAGES, f"{own} is missing in the order of stages"
+    assert own in STAGES, f"{own} is missing from STAGES"
     for name in imports(path) - {"__version__"}:
         stage = name.split(".")[0]
         assert STAGES.index(stage) <= STAGES.index(own), f"{own} imports {stage}, which comes after it"

@@ -151,7 +151,7 @@ NAN[3, 1] = np.nan
 @pytest.mark.parametrize(
     ("embeddings", "options", "text"),
     [
-        (NAN, {}, r"embeddings must be finite, row 3 holds nan \(first of 1 such rows\)"),
+        (NAN, {}, r"embeddings must be finite, but row 3 holds nan \(first of 1 such rows\)"),
         (X[:0], {}, r"embeddings must have shape \(m, d\) with m, d >= 1, got \(0, 16\)"),
         (X[0], {}, r"embeddings must have shape \(m, d\)"),
         (X.astype(int), {}, r"embeddings must be of a float type, got int64"),

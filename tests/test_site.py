@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, asks nobody for anything, and its figures are those of the code."""
+"""The documentation site: it builds without warnings, loads nothing from other hosts, and its figures match the code."""
 
 import importlib.util
 import os
@@ -46,7 +46,7 @@ def test_nothing_is_loaded_from_another_host(site: Path) -> None:
     loading = r"<(?:script|img|iframe|link|source|video)\b[^>]*?(?:src|href)=\"?((?:https?:)?//[^\"\s>]+)"
     for page in site.glob("*.html"):
         assert re.findall(loading, page.read_text()) == [], page
-        assert "mermaid" not in page.read_text()  # for which the theme would ask a host
+        assert "mermaid" not in page.read_text()  # the theme would load it from another host
     for style in site.rglob("*.css"):
         assert re.findall(r"url\(['\"]?(?:https?:)?//", style.read_text()) == [], style
 
@@ -77,8 +77,8 @@ def test_figures_are_those_of_the_code(tmp_path: Path) -> None:
 
 
 def taken_apart(file: Path) -> tuple[str, list[float]]:
-    """A picture's elements, and its numbers, in points, which may differ a little from machine to machine."""
-    text = re.sub(r"#?\b[mp][0-9a-f]{10}\b", "", file.read_text())  # names that are made from numbers
+    """Return the elements of an SVG file, and its numbers in points, which may differ slightly between machines."""
+    text = re.sub(r"#?\b[mp][0-9a-f]{10}\b", "", file.read_text())  # ids derived from numbers
     number = r"-?\d+\.\d+|(?<![\w#.-])-?\d+(?![\w.])"
     return re.sub(number, "0", text), [float(each) for each in re.findall(number, text)]
 

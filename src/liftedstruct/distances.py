@@ -41,12 +41,12 @@ BLOCK_ROWS_ELSEWHERE = 4096
 
 
 def unit_scale(largest: float) -> float:
-    """Return the power of two that scales a number to between 1/2 and 1, so that squares fit float32. The scaling is exact."""
+    """Return the power of two that scales a number to between 1/2 and 1, so squares fit in float32. The scaling is exact."""
     return 2.0 ** min(max(-math.frexp(largest)[1], -500), 500)
 
 
 def positive_mask(labels: Tensor) -> Tensor:
-    """Return an (m, m) mask that is true where i and j are different images of one class."""
+    """Return an (m, m) mask that is true where i and j are different images of the same class."""
     return (labels[:, None] == labels[None, :]).fill_diagonal_(False)
 
 
@@ -81,11 +81,11 @@ class ClosePairs(NamedTuple):
 class SortedBatch:
     """Batch centered and sorted by class: the class of row i is the size[i] rows that end at last[i].
 
-    This makes the fast losses fast: they never build an m x m mask and only touch the few positives of each row.
+    With this layout, the fast losses need no m x m masks and touch only the few positives of each row.
     """
 
     order: Tensor  # row s of this batch is row order[s] of the caller's batch                        (m,)
-    raw: Tensor  # the caller's embeddings, unrounded, for the differences of close pairs             (m, d)
+    raw: Tensor  # the caller's embeddings before centering, for the differences of close pairs       (m, d)
     X: Tensor  # raw[order] minus the batch mean                                                      (m, d)
     sq: Tensor  # ‖x_i‖²                                                                              (m,)
     sq_max: float
@@ -93,7 +93,7 @@ class SortedBatch:
     size: Tensor  # ... and the size of that class                                                    (m,)
     largest: int  # size of the largest class
     n_classes: int
-    n_pairs: int  # |P|: number of pairs i < j of one class
+    n_pairs: int  # |P|: number of pairs i < j of the same class
 
     @staticmethod
     def of(embeddings: Tensor, labels: Tensor) -> "SortedBatch":
@@ -120,7 +120,7 @@ class SortedBatch:
         )
 
     def blocks(self, max_bytes: int) -> list[slice]:
-        """Split the rows into blocks so small that a few of them fit `max_bytes`."""
+        """Split the rows into blocks that are small enough for a few of them to fit in `max_bytes`."""
         m = len(self.raw)
         most = BLOCK_ROWS.get(self.raw.device.type, BLOCK_ROWS_ELSEWHERE)
         b = max(1, min(most, m, max_bytes // (8 * m * self.raw.element_size())))
@@ -171,7 +171,7 @@ class SortedBatch:
         return self._nearer_centers(D.square(), rows, recompute=False)
 
     def by_differences(self, M: Tensor, rows: slice, close: ClosePairs, dX: Tensor) -> None:
-        """Add M_ij (x_j - x_i) of the close pairs, computed from differences, to the gradient, and set them to 0 in M.
+        """Add M_ij (x_j - x_i) of the close pairs, computed from differences, to the gradient, and zero these entries of M.
 
         M·X minus the row sums of M times X is inaccurate for them: M contains 1 / D, and the subtraction leaves only noise.
         """
@@ -233,7 +233,7 @@ class SortedBatch:
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Disable autocast, TF32 and bfloat16 passes: cancellation in D² would turn their rounding into wrong distances."""
+    """Disable autocast, TF32 and bfloat16 products: cancellation in D² would turn their rounding into wrong distances."""
     products = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
     before = [each.fp32_precision for each in products]
     if not torch.is_autocast_enabled(device.type) and all(precision in ("none", "ieee") for precision in before):
@@ -252,8 +252,8 @@ def full_precision(device: torch.device) -> Iterator[None]:
 def workspace(like: Tensor, *shapes: tuple[int, int]) -> list[Tensor]:
     """Create uninitialized matrices that share one allocation.
 
-    glibc returns several large allocations to the kernel after each call, and the page faults of the next call took up to a
-    fifth of its time. It keeps a single allocation.
+    With several large allocations, glibc returns their memory to the kernel after each call, and the page faults of the next
+    call took up to a fifth of its time. A single allocation is kept and reused.
     """
     sizes = [rows * cols for rows, cols in shapes]
     return [part.view(shape) for part, shape in zip(like.new_empty(sum(sizes)).split(sizes), shapes, strict=True)]

@@ -77,7 +77,7 @@ def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0,
     distances, indices = nearest_neighbors(X.numpy() / size, min(n - 1, int(3 * perplexity)))  #     2 x (n, k)
     nearest = library.nearest_neighbors.PrecomputedNeighbors(indices, distances)
     bar = Bar("t-SNE", EARLY + LATE, wanted=progress, unit="iterations")
-    with limit_threads(n << 16) as threads, bar:  # one thread up to a thousand points; the positions do not depend on it
+    with limit_threads(n << 16) as threads, bar:  # one thread up to a thousand points; the positions are the same
         P = library.affinity.PerplexityBasedNN(perplexity=perplexity, n_jobs=threads, knn_index=nearest)
         model = library.TSNE(
             early_exaggeration_iter=EARLY,
@@ -99,7 +99,7 @@ def _check_perplexity(perplexity: float) -> float:
 
 
 def _principal_plane(C: Array) -> Array:
-    """Project centered points onto two principal components, with signs so that their largest entries are positive.  (n, 2)"""
+    """Project centered points onto two principal components, with signs that make their largest entries positive.    (n, 2)"""
     wide = C.shape[1] > C.shape[0]
     axes = np.linalg.svd(C, full_matrices=False)[2][:2].T if wide else np.linalg.eigh(C.T @ C)[1][:, :-3:-1]  # (d, 2)
     axes = axes * np.sign(np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0))

@@ -1,8 +1,9 @@
 """Batch samplers for each loss, which choose the images that share a batch.
 
 A sampler needs only the labels and a seed. Batch number t is a function of the two (`sampler.batch(t)`), so the state of a
-sampler is one number and a run resumes exactly where it stopped. The batch size is an upper bound: a sampler uses the largest
-size up to it that the dataset can fill (`sampler.batch_size`).
+sampler is one number and a run resumes exactly where it stopped. `HardNegativeSampler` also depends on its table of hard
+negatives (`sampler.arrays()`). The batch size is an upper bound: a sampler uses the largest size that does not exceed it and
+that the dataset can fill (`sampler.batch_size`).
 
 Iterating over a sampler yields one epoch of `steps_per_epoch` batches; the next iteration yields the next epoch. For an endless
 stream, use `itertools.chain.from_iterable(itertools.repeat(sampler))`. In a DataLoader, pass a sampler as `batch_sampler`.
@@ -32,7 +33,7 @@ __all__ = ["SAMPLERS", "BalancedSampler", "HardNegativeSampler", "PairSampler", 
 
 Indices = NDArray[np.int64]
 
-LARGE = 256  # class size above which hard negatives are searched among the other classes only
+LARGE = 256  # class size above which only the other classes are searched for hard negatives
 QUERIES = 1 << 13  # images per search for hard negatives
 
 
@@ -241,8 +242,9 @@ class BalancedSampler(Sampler):
     """Sampler of class-balanced batches: several classes with the same number of images each.
 
     Each class occurs at most once per epoch, in random order. Classes that do not fill another batch are left out of that
-    epoch. Classes with one image are never used. A class with fewer than `samples_per_class` images repeats some, as few times
-    as possible. If there are too few classes to fill the batch, each contributes more images, up to the mean class size.
+    epoch. Classes with one image are never used. A class with fewer than `samples_per_class` images repeats some of them, as
+    few times as possible. If there are too few classes to fill the batch, each contributes more images, up to the mean class
+    size.
 
     Args:
         labels: (n,), integers of any size or strings.
@@ -304,7 +306,7 @@ class HardNegativeSampler(Sampler):
     Args:
         labels: (n,), integers of any size or strings.
         batch_size: m.
-        hard_fraction: fraction of hard negatives in a batch, 0 to 1; the rest are the pairs.
+        hard_fraction: fraction of hard negatives in a batch, at least 0 and less than 1; the rest are positive pairs.
         n_hard: hard negatives to find per image.
         refresh_every: steps between searches for hard negatives.
         seed: random seed.
@@ -353,8 +355,8 @@ class HardNegativeSampler(Sampler):
     def refresh(self, embeddings: EmbeddingsLike) -> None:
         """Find the hard negatives of every image: its `n_hard` nearest images of other classes.
 
-        Images of small classes search among all images, for enough neighbors that `n_hard` belong to other classes. Images of
-        large classes search among the other classes only, so memory does not grow with the size of the largest class.
+        For images of small classes, the search covers all images and returns enough neighbors that `n_hard` belong to other
+        classes. For images of large classes, it covers only the other classes, so memory does not grow with the class size.
 
         Args:
             embeddings: (n, d), embeddings of all images, in the order of the labels.

@@ -144,7 +144,7 @@ def test_other_numbers_are_reached_by_the_preference_alone(K: int) -> None:
 
 def test_a_number_that_is_jumped_over_is_said() -> None:
     X = np.repeat(np.array([0.0, 50.0]), 10)[:, None]
-    with pytest.warns(UserWarning, match="gives 5 clusters, the nearest number is 2") as said:
+    with pytest.warns(UserWarning, match="gives 5 clusters; the nearest number is 2") as said:
         found = affinity_propagation(X, n_clusters=5)
     assert said[0].filename == __file__
     assert found.requested == 5
@@ -280,7 +280,7 @@ def test_progress_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         ({"n_clusters": 7}, "n_clusters must be at most the number of points, got 7 for 6 points"),
         ({"n_clusters": 0}, "n_clusters must be a whole number >= 1, got 0"),
         ({"n_clusters": 2.5}, "n_clusters must be a whole number >= 1, got 2.5"),
-        ({"n_clusters": 2, "preference": -1.0}, "only one of n_clusters and preference must be given, got both"),
+        ({"n_clusters": 2, "preference": -1.0}, "n_clusters and preference must not be given together, got both"),
         ({"preference": np.nan}, "preference must be finite, got nan"),
         ({"preference": "low"}, "preference must be finite, got low"),
         ({"damping": "much"}, "damping must be at least 0.5 and less than 1, got much"),
@@ -298,7 +298,7 @@ def test_bad_settings(options: dict[str, float], message: str) -> None:
 def test_bad_embeddings() -> None:
     X = np.ones((5, 2))
     X[3, 1] = np.nan
-    with pytest.raises(ValueError, match="embeddings must be finite, row 3 holds nan"):
+    with pytest.raises(ValueError, match="embeddings must be finite, but row 3 holds nan"):
         affinity_propagation(X)
     with pytest.raises(ValueError, match="embeddings must have shape"):
         affinity_propagation(np.ones((0, 2)))

@@ -112,7 +112,7 @@ NAN[3, 1] = np.nan
         (np.eye(3), {"n_clusters": 2, "n_init": 0}, r"n_init must be a whole number >= 1, got 0"),
         (np.eye(3), {"n_clusters": 2, "max_iter": 0}, r"max_iter must be a whole number >= 1, got 0"),
         (np.eye(3), {"n_clusters": 2, "seed": -1}, r"seed must be a whole number >= 0, got -1"),
-        (NAN, {"n_clusters": 2}, r"embeddings must be finite, row 3 holds nan"),
+        (NAN, {"n_clusters": 2}, r"embeddings must be finite, but row 3 holds nan"),
         (np.ones((9, 2)), {"n_clusters": 2}, r"distinct embeddings, 1, got 2\. Pass 1 or fewer\."),
         (np.ones((0, 2)), {"n_clusters": 1}, r"embeddings must have shape \(m, d\) with m, d >= 1"),
         (np.ones((3, 2), int), {"n_clusters": 1}, r"embeddings must be of a float type, got int64"),

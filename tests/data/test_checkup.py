@@ -84,7 +84,7 @@ def test_unreadable_truncated_tiny_and_flat(folder: Folder) -> None:
     assert found["unreadable"] == found["truncated"] == found["single color"] == "serious"
     assert found["tiny"] == "note"
     assert offenders(folder, check_up) == ["a/empty.jpg", "a/text.jpg", "b/cut.jpg", "c/dot.png", "d/blank.png"]
-    assert "1 image empty file: a/empty.jpg" in str(check_up)
+    assert "1 image (empty file): a/empty.jpg" in str(check_up)
     assert check_up.serious
 
 

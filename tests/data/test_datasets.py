@@ -74,7 +74,7 @@ def make_cub(root: Path, dataset: KnownDataset) -> Path:
 
 @pytest.fixture
 def cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The official layout, with 3 + 3 classes and 7 + 8 images."""
+    """Make the official layout, with 3 + 3 classes and 7 + 8 images."""
     small = KnownDataset("CUB-200-2011", (7, 8), (3, 3))
     monkeypatch.setattr(datasets, "CUB", small)
     return make_cub(tmp_path / "CUB_200_2011", small)
@@ -119,7 +119,7 @@ def test_an_archive_of_something_else(cub: Path, tmp_path: Path) -> None:
     with tarfile.open(archive, "w") as tar:
         tar.add(cub / "images", arcname="images")
     text = error(archive)
-    assert text.startswith("an archive must be of CUB-200-2011, with images.txt, image_class_labels.txt, classes.txt, got ")
+    assert text.startswith("an archive must contain CUB-200-2011, with images.txt, image_class_labels.txt, classes.txt, got ")
     assert text.endswith("without them. Unpack it and pass the folder.")
     with tarfile.open(archive, "a") as tar:
         tar.add(cub / "images.txt", arcname="images.txt")
@@ -412,7 +412,7 @@ def make_products(root: Path, dataset: KnownDataset) -> Path:
 
 @pytest.fixture
 def products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The official layout, with 14 + 13 classes and 30 + 31 images."""
+    """Make the official layout, with 14 + 13 classes and 30 + 31 images."""
     small = KnownDataset("Stanford Online Products", (30, 31), (14, 13))
     monkeypatch.setattr(datasets, "ONLINE_PRODUCTS", small)
     return make_products(tmp_path / "Stanford_Online_Products", small)

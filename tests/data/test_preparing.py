@@ -73,7 +73,7 @@ def images(tmp_path: Path) -> ImageSet:
 
 def test_what_is_in_it(tmp_path: Path) -> None:
     image_set = make_set(tmp_path / "images", 14, NAMES)
-    packed = pack(image_set, tmp_path / "a" / "b")  # made if absent
+    packed = pack(image_set, tmp_path / "a" / "b")  # created if missing
     assert len(packed) == 14
     assert packed.paths == image_set.paths
     assert packed.labels.tolist() == image_set.labels.tolist()
@@ -88,7 +88,7 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     for i, path in enumerate(image_set.paths):
         assert (plain[i] == decode(image_set.source, path, 16)).all()
     assert sorted(content(packed.folder)) == ["contents.npy", "images.npy", "labels.npy", "meta.json", "paths.json"]
-    assert "14 of noise at 16 x 16" in repr(packed)
+    assert "14 images of noise at 16 x 16" in repr(packed)
 
 
 def test_workers_do_not_change_the_bytes(images: ImageSet, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_source_that_goes_away_is_no_smaller_set(tmp_path: Path, name: str, ba
     source.errors.update({path: OSError(getattr(errno, name), "failed") for path in image_set.paths[24:]})
     for _ in range(2):
         with pytest.raises(
-            OSError, match=r"'024\.png': (cannot be read: failed|missing)\. .* run prepare again, it resumes"
+            OSError, match=r"'024\.png': (cannot be read: failed|missing)\. .* run prepare again to resume"
         ) as e:
             pack(gone, folder, bad_images=bad_images)
         assert "\n" not in str(e.value)
@@ -237,7 +237,7 @@ def test_a_source_that_is_away_from_the_start(images: ImageSet, tmp_path: Path) 
 
 
 def test_a_folder_that_goes_away(images: ImageSet, tmp_path: Path) -> None:
-    """The files disappear halfway; the next run still lacks them and fails, the one after that resumes."""
+    """The files disappear halfway. The next run still lacks them and fails; the one after that resumes."""
     folder, away = tmp_path / "packed", tmp_path / "away"
 
     class Unmounted(CountingSource):
@@ -246,7 +246,7 @@ def test_a_folder_that_goes_away(images: ImageSet, tmp_path: Path) -> None:
                 self.root.rename(away)
             return super().open(path)
 
-    with pytest.raises(OSError, match=r"'007\.png': missing\. .*it resumes"):
+    with pytest.raises(OSError, match=r"'007\.png': missing\. .*to resume"):
         pack(replace(images, source=Unmounted(images.root)), folder, workers=1)
     before = content(folder)
     with pytest.raises(ValueError, match=r"image files changed .*missing now"):
@@ -296,7 +296,7 @@ prepare(image_set, {str(folder)!r}, size=16, workers=1, progress=False)
     while done < 10 and time.monotonic() < deadline:
         time.sleep(0.005)
         done = json.loads((folder / PROGRESS).read_text())["processed"] if (folder / PROGRESS).exists() else 0
-    with pytest.raises(ValueError, match=rf"one prepare at a time, it is in use by process {process.pid}"):
+    with pytest.raises(ValueError, match=rf"one prepare at a time, but is in use by process {process.pid}"):
         pack(image_set, folder)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
@@ -312,7 +312,7 @@ prepare(image_set, {str(folder)!r}, size=16, workers=1, progress=False)
 
 
 class Killed(BaseException):
-    """Stands for the death of the process."""
+    """Simulated death of the process."""
 
 
 @pytest.mark.slow
@@ -387,7 +387,7 @@ def test_a_failing_force_leaves_the_old_set(images: ImageSet, tmp_path: Path, mo
     assert content(folder) == before
     other = make_set(tmp_path / "other", 12)
     stopped, _ = counting(other, **{"007": OSError(errno.EIO, "failed")})
-    with pytest.raises(OSError, match="it resumes"):
+    with pytest.raises(OSError, match="to resume"):
         pack(stopped, folder, size=8, force=True)
     assert PackedImages(folder).size == 16  # still the old one
     assert {name: data for name, data in content(folder).items() if name not in (PART, CONTENTS_PART, PROGRESS)} == before
@@ -560,7 +560,7 @@ def test_reasons_of_a_folder_source(tmp_path: Path) -> None:
 CUB = Path(os.environ.get("LIFTEDSTRUCT_DATA") or "nowhere") / "CUB_200_2011.tar"
 
 
-@pytest.mark.skipif(not CUB.is_file(), reason="LIFTEDSTRUCT_DATA names no folder with CUB_200_2011.tar")
+@pytest.mark.skipif(not CUB.is_file(), reason="LIFTEDSTRUCT_DATA does not name a folder with CUB_200_2011.tar")
 def test_all_of_cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     packed = pack(read_images(CUB), tmp_path / "packed", size=32, workers=None)

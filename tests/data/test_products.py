@@ -154,7 +154,7 @@ def test_writing_and_resuming(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert np.array_equal(np.asarray(images.source.open(images.paths[3])), render(1, 1, 32))
     content = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
     files[4].unlink()
-    files[7].write_bytes(b"")  # what a power failure can leave
+    files[7].write_bytes(b"")  # as after a power failure
     write_products(folder, 5, 2, size=32)
     assert {file: file.read_bytes() for file in files} == {file: whole for file, (whole, _) in content.items()}
     assert all(file.stat().st_mtime_ns == content[file][1] for i, file in enumerate(files) if i not in (4, 7))
@@ -205,7 +205,7 @@ def test_a_written_folder_that_was_changed(tmp_path: Path) -> None:
     assert images.paths == (*paths[1:3], *paths[6:9], added, *paths[9:])
     assert images.labels.tolist() == [0, 0, 2, 2, 2, 2, 3, 3, 3]
     assert images.test_classes.tolist() == [2, 3]
-    with pytest.raises(ValueError, match=r"test_classes must be left out .* \(products\), got 0\.3\. Leave it out\.$"):
+    with pytest.raises(ValueError, match=r"test_classes must not be set .* \(products\), got 0\.3\. Omit it\.$"):
         read_images(tmp_path, test_classes=0.3)
     assert read_images(tmp_path, "folder").name == "folder"
     for path in images.paths:

@@ -210,7 +210,7 @@ def test_split_folders_with_more_beside_them(tmp_path: Path) -> None:
     images = read_images(tmp_path)
     assert images.class_names == ("more", "test/b", "train", "train/a")
     assert images.warnings[-1].startswith(
-        "folders named train and test are not used as a split, there are other folders beside them: 3"
+        "folders named train and test are not used as a split since there are other folders beside them: 3"
     )
 
 

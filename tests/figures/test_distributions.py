@@ -103,7 +103,7 @@ def test_histogram_takes_tensors_and_half_types() -> None:
     [
         (LINE[:1], ["a"], {}, r"embeddings must have two or more rows to have a distance, got 1\. Pass"),
         (LINE, LABELS[:3], {}, r"labels must have shape \(m,\)"),
-        (LINE * np.nan, LABELS, {}, r"embeddings must be finite, row 0 holds nan"),
+        (LINE * np.nan, LABELS, {}, r"embeddings must be finite, but row 0 holds nan"),
         (LINE, LABELS, {"sample": 0}, r"sample must be a whole number >= 1, got 0"),
         (LINE, LABELS, {"seed": -1}, r"seed must be a whole number >= 0, got -1"),
     ],

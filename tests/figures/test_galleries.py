@@ -57,7 +57,7 @@ DISTANCES = np.tile(np.arange(1.0, 6.0), (7, 1))
 
 
 def by_hand(kind: str, labels: LabelsLike = LABELS, scale: float = 1.0, seed: int = 0) -> Queries:
-    """Choose queries from the lists above; the embeddings are only used for the nearest right image."""
+    """Choose queries from the lists above; the embeddings are only used for the nearest positive."""
     return choose_queries(kind, labels, LISTS, scale * DISTANCES, embeddings=np.arange(7.0)[:, None], seed=seed)
 
 
@@ -212,13 +212,13 @@ D8, I8 = nearest_neighbors(X8, 5)
         ({"count": 0}, r"count must be a whole number >= 1, got 0"),
         ({"seed": -1}, r"seed must be a whole number >= 0, got -1"),
         ({"embeddings": X8[:7]}, r"one label per row of the embeddings: got \(8,\) for 7 rows"),
-        ({"embeddings": np.where(np.arange(8)[:, None] == 2, np.nan, X8)}, r"embeddings must be finite, row 2 holds nan"),
+        ({"embeddings": np.where(np.arange(8)[:, None] == 2, np.nan, X8)}, r"embeddings must be finite, but row 2 holds nan"),
         ({"labels": Y8[:7]}, r"one label per row of the embeddings: got \(7,\) for 8 rows"),
         ({"neighbors": I8[:7]}, r"neighbors must have shape \(n, k\).* 8 labels, got int64 of shape \(7, 5\)"),
         ({"neighbors": I8[:, :0]}, r"neighbors must have shape .* got int64 of shape \(8, 0\)"),
         ({"neighbors": np.where(I8 == 7, 8, I8)}, r"neighbors must .* 0 to 7 .* from 0 to 8"),
         ({"neighbors": D8}, r"neighbors must .* got float64"),
-        ({"neighbors": np.zeros_like(I8)}, r"no image may be its own neighbor, row 0 is"),
+        ({"neighbors": np.zeros_like(I8)}, r"no image may be its own neighbor, but row 0 is"),
         ({"distances": D8[:, :4]}, r"distances must have the shape of neighbors, \(8, 5\), got \(8, 4\)"),
         ({"distances": np.full_like(D8, np.nan)}, r"distances must be finite floating-point numbers"),
     ],
@@ -299,7 +299,7 @@ def test_the_nearest_right_image_has_a_column_where_it_is_not_among_the_five() -
     queries = chosen("instructive", X, y)
     figure = gallery(queries, flat, y, NAMES)
     texts = texts_of(figure)
-    assert "nearest right image" in texts
+    assert "nearest positive" in texts
     at = queries.rows.tolist().index(0)
     assert queries.right_ranks[at] == 19
     assert "100, rank 19" in texts
@@ -307,7 +307,7 @@ def test_the_nearest_right_image_has_a_column_where_it_is_not_among_the_five() -
     top, left = corner(at, 6, 208)
     assert pixels[top + 150, left + 150].tolist() == [1, 254, 128]
     assert pixels[top + 150, left - 3].tolist() == rgb(POSITIVE)
-    assert "nearest right image" not in texts_of(gallery(chosen("successes", X, y), flat, y, NAMES))
+    assert "nearest positive" not in texts_of(gallery(chosen("successes", X, y), flat, y, NAMES))
 
 
 @pytest.mark.parametrize("dpi", [72, 100, 120, 300])
@@ -336,7 +336,7 @@ def test_nothing_overlaps_and_nothing_leaves_the_picture(count: int) -> None:
     assert (boxes[:, 2] <= width).all()
     assert (boxes[:, 3] <= height).all()
     images = np.array([image.get_window_extent().extents for image in figure.axes[0].images])
-    assert len(images) == len(queries) * (6 + ("nearest right image" in texts_of(figure)))
+    assert len(images) == len(queries) * (6 + ("nearest positive" in texts_of(figure)))
     for number, box in enumerate(boxes):
         others = np.concatenate((np.delete(boxes, number, axis=0), images))
         apart = (box[0] >= others[:, 2]) | (box[2] <= others[:, 0]) | (box[1] >= others[:, 3]) | (box[3] <= others[:, 1])

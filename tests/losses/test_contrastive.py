@@ -55,7 +55,7 @@ def test_all_pairs_equal_the_loop_and_autograd(m: int, classes: int) -> None:
 
 
 def test_positive_pairs_equal_pytorch_metric_learning() -> None:
-    """Its negatives have a different form, margin - D² without the outer square; with margin 0 they contribute nothing."""
+    """Their negatives have a different form, margin - D² without the outer square; with margin 0, they contribute nothing."""
     X, y = random_batch(40, 6)
     peer = pml.ContrastiveLoss(pos_margin=0, neg_margin=0, distance=LpDistance(normalize_embeddings=False, power=2))
     assert contrastive_loss(X, y, 0.0).item() == pytest.approx(peer(X, y).item() / 2, rel=1e-12)

@@ -273,7 +273,7 @@ class Work(TorchDispatchMode):
 @pytest.mark.parametrize("loss", [lifted_struct_loss, structured_hinge_loss])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_clusters_take_little_more_work_than_a_random_batch(loss: Loss, dtype: torch.dtype) -> None:
-    """Nested clusters too, with the same relative separation."""
+    """This includes nested clusters with the same relative separation."""
     m, d = 512, 128
     X, y = batch(m, d, m // 4, dtype=dtype)
     at = torch.arange(m)
@@ -340,7 +340,7 @@ def test_autocast_computes_in_float32(loss: Loss, dtype: torch.dtype) -> None:
     ],
 )
 def test_reduced_matmul_precision_is_not_used(setting: str) -> None:
-    """Run in a new process: torch does not let a process return from the new settings to the old."""
+    """Run in a new process: torch does not let a process return from the new settings to the old ones."""
     code = f"""
 import torch
 from liftedstruct import lifted_struct_loss

@@ -129,7 +129,7 @@ def test_tight_clusters_far_apart_keep_their_digits() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads peak memory from /proc")
 def test_four_thousand_images_in_bounded_memory() -> None:
-    """All triplets of 4,096 images are 50 million; one array of (a, p, n) would take hundreds of megabytes."""
+    """4,096 images have 50 million triplets; one array of (a, p, n) would take hundreds of megabytes."""
     code = """
 import re, torch
 from pathlib import Path

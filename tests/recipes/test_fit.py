@@ -22,7 +22,7 @@ SMALL = {"trunk": "small", "dim": 8, "size": 48, "crop": 40}
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fifty images of ten classes."""
+    """Write fifty images of ten classes."""
     return folder_of(tmp_path_factory.mktemp("photos"), classes=10, images=5)
 
 

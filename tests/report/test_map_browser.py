@@ -113,7 +113,7 @@ def check_neighbors(page: Page, image: int, squares: Squares = SQUARES, view: in
     left, expected = int((labels == labels[image]).sum()) - 1, []
     for j in neighbors[image]:
         left -= labels[j] == labels[image]
-        wrong = "✗ wrong" if left else "– other class, after all of its own"
+        wrong = "✗ wrong" if left else "– other class, after all of the query's class"
         words = "✓ right" if labels[j] == labels[image] else wrong
         expected.append((j, words, squares.class_names[labels[j]], squares.captions[j]))
     assert [(each["image"], each["said"], each["class"], each["caption"]) for each in said] == expected
@@ -126,7 +126,7 @@ def check_neighbors(page: Page, image: int, squares: Squares = SQUARES, view: in
     rank = squares.view(view).ranks[image]
     verdict = page.locator(".verdict").inner_text()
     assert ("nearest neighbor is right" in verdict) == (rank == 1)
-    assert (f"first right neighbor: rank {rank:,}" in verdict) == (rank > 1)
+    assert (f"first positive: rank {rank:,}" in verdict) == (rank > 1)
 
 
 def test_drag(browser_page: Page, tmp_path: Path) -> None:
@@ -415,7 +415,7 @@ def test_no_failures(browser_page: Page, tmp_path: Path) -> None:
     page = browser_page
     show(page, tmp_path, Squares(n=60, classes=3, noise=0.01))
     page.get_by_role("button", name="Failures only (0)").click()
-    expect(page.locator(".message")).to_have_text("No failures: the nearest neighbor of every image is of the same class.")
+    expect(page.locator(".message")).to_have_text("No failures: the nearest neighbor of every query is of the same class.")
     expect(page.locator(".live")).to_contain_text("No failures")
 
 

@@ -76,7 +76,7 @@ def test_embeddings_without_scores_of_theirs_are_refused(packed: PackedImages, t
     embeddings(packed, spread=4.0).save(folder / "embeddings.npz")
     embeddings(packed).save(file)
     before = count_test_evaluations(packed.folder, packed.checksum)
-    for path, text in ((folder, "scores.json is of other embeddings"), (file, "there is no")):
+    for path, text in ((folder, "scores.json holds scores of other embeddings"), (file, "there is no")):
         with pytest.raises(ValueError, match=rf"{text}.* Run: liftedstruct evaluate {path}$"):
             read_runs([path])
     for settings, text in (

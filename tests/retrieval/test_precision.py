@@ -14,7 +14,7 @@ ALL: list[Callable[..., Any]] = [map_at_r, precision_at_1, r_precision, retrieva
 
 
 def example(n: int = 400) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Overlapping classes with one to about fifty images."""
+    """Return overlapping classes with one to about fifty images each."""
     rng = np.random.default_rng(0)
     y = rng.geometric(0.1, n)
     return (rng.standard_normal((y.max() + 1, 6))[y] + rng.standard_normal((n, 6))).astype(np.float32), y
@@ -78,7 +78,7 @@ def test_bad_input(function) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=r"labels must have shape"):
         function(X, y[:19])
     X[3, 2] = np.nan
-    with pytest.raises(ValueError, match=r"embeddings must be finite, row 3 holds nan"):
+    with pytest.raises(ValueError, match=r"embeddings must be finite, but row 3 holds nan"):
         function(X, y)
     with pytest.raises(ValueError, match=r"ks must contain at least one number"):
         retrieval_recall(X, y, ())

@@ -212,8 +212,8 @@ NAN[5] = np.inf
 @pytest.mark.parametrize(
     ("embeddings", "labels", "text"),
     [
-        (NAN, Y, r"embeddings must be finite, row 4 holds nan \(first of 2 such rows\)"),
-        (NAN.astype(np.float16), Y, r"embeddings must be finite, row 4 holds nan \(first of 2 such rows\)"),
+        (NAN, Y, r"embeddings must be finite, but row 4 holds nan \(first of 2 such rows\)"),
+        (NAN.astype(np.float16), Y, r"embeddings must be finite, but row 4 holds nan \(first of 2 such rows\)"),
         (X * 1e200, Y, r"embeddings must have squares that fit float64, got values up to .*e\+200\. Scale them down"),
         (X, Y[:5], r"labels must have shape \(m,\), one label per row of the embeddings: got \(5,\) for 6 rows"),
         (X[:0], [], r"embeddings must have shape \(m, d\) with m, d >= 1, got \(0, 2\)"),

@@ -121,7 +121,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
         other = subprocess.run(
             [sys.executable, "-c", script, str(tmp_path / "lock")], capture_output=True, text=True, check=False
         )
-    assert f"must be used by one training at a time, it is in use by process {os.getpid()}." in other.stderr
+    assert f"must be used by one training at a time, but is in use by process {os.getpid()}." in other.stderr
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])

@@ -30,8 +30,8 @@ INFINITE[2, 0] = -torch.inf
         (X[:0], Y[:0], r"embeddings must have shape .* got \(0, 2\)"),
         (X.long(), Y, r"embeddings must be of a float type, got int64\. Convert them with \.float\(\)\."),
         (X.numpy().astype(int), Y, r"embeddings must be of a float type, got int64"),
-        (NAN, Y, r"embeddings must be finite, row 4 holds nan \(first of 2 such rows\)\. Lower the learning rate"),
-        (INFINITE.half(), Y, r"embeddings must be finite, row 2 holds -inf \(first of 1 such rows\)"),
+        (NAN, Y, r"embeddings must be finite, but row 4 holds nan \(first of 2 such rows\)\. Lower the learning rate"),
+        (INFINITE.half(), Y, r"embeddings must be finite, but row 2 holds -inf \(first of 1 such rows\)"),
         (
             X * 1e30,
             Y,

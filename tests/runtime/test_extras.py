@@ -20,6 +20,6 @@ def test_a_missing_package() -> None:
 def test_a_package_with_a_missing_dependency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lacking.py").write_text("import no_such_package")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match=r"lacking must be installed with its dependencies, no_such_package is missing"):
+    with pytest.raises(ValueError, match=r"lacking must be installed with its dependencies, but no_such_package is missing"):
         require("lacking", "timm")
     assert "lacking" not in sys.modules

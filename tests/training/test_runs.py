@@ -439,7 +439,7 @@ def test_killed_before_the_first_checkpoint(packed: PackedImages, tmp_path: Path
 def test_one_training_at_a_time(packed: PackedImages, tmp_path: Path) -> None:
     run(packed, tmp_path / "run", steps=2)
     (tmp_path / "run" / EMBEDDER).unlink()
-    message = r"run must be used by one training at a time, it is in use by process \d+\. Wait for it"
+    message = r"run must be used by one training at a time, but is in use by process \d+\. Wait for it"
     with RunFolder(tmp_path / "run").locked(), pytest.raises(ValueError, match=message):
         run(packed, tmp_path / "run", steps=2)
 

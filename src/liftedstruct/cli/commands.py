@@ -84,7 +84,7 @@ def products(
     """Render the built-in dataset: images of synthetic products, in one folder per class.
 
     Args:
-        out: output folder, created if missing; the same command resumes a stopped run.
+        out: output folder, created if missing; the same command resumes where it stopped.
         n_classes: number of products, one class each.
         images_per_class: images per class. Default: 2 to 12, 5.3 on average, as in Stanford Online Products.
         size: side of the images in pixels.
@@ -121,7 +121,7 @@ def prepare(
         test_classes: fraction of the classes to use as test classes, such as 0.3, or their comma-separated names. Default: the
             dataset's own split, or half of the classes.
         validation: fraction of the training classes to hold out for validation.
-        bad_images: list skips unreadable images and lists them, stop fails at the first.
+        bad_images: list skips unreadable images and lists them; stop fails at the first one.
         workers: decoding threads. Default: one per core.
         force: replace a prepared dataset that has other sources or settings.
         seed: seed of the split.
@@ -152,7 +152,7 @@ def check(
     Args:
         data: folder, CSV file or archive of images, or products:N for N rendered products.
         kind: layout of the dataset (see "liftedstruct list datasets"). Default: detected.
-        fix: CSV file to write, a list of the dataset without the offending images; the images are not changed.
+        fix: CSV file to write, a list of the images without the offending ones; the image files are not changed.
         json: print the result as JSON.
         near: largest number of differing bits, of 64, between the perceptual hashes of near duplicates.
         test_classes: fraction of the classes to use as test classes, such as 0.3, or their comma-separated names. Default: the
@@ -225,7 +225,9 @@ def embed(
 
     if out is None:
         if source in TRUNKS or not Path(source).is_dir() or dim == 0:
-            raise ValueError("--out must be given unless the source is a run folder, got none. Pass --out FILE.npz.")
+            raise ValueError(
+                "--out must be given unless the source is a run folder and --dim is not 0, got none. Pass --out FILE.npz."
+            )
         out = Path(source) / EMBEDDINGS
     check_out("--out", out)
     embedder, packed = open_embedder(source, weights, pooled=dim == 0, seed=seed), PackedImages(folder)
@@ -268,7 +270,7 @@ def evaluate(
     if out is None:
         out = evaluation.scores_file(file)
         if out.is_file() and not file.is_dir():
-            evaluation.Scores.load(out)  # raises rather than replace another file
+            evaluation.Scores.load(out)  # raises an error if the file does not hold scores, so that it is not replaced
     check_out("--out", out)
     if compare is not None and not compare.exists():
         raise ValueError(f"--compare must be a file or a run folder, got {compare}, which does not exist. Check the path.")
@@ -321,7 +323,7 @@ def figure(
         out: file to write, ending in .png, .svg or .pdf.
         count: number of queries or classes to show, if the figure has this option.
         seed: seed of random choices, if the figure has this option.
-        side: side of the figure map in pixels.
+        side: side of the map in pixels, for the figure "map" only.
         dpi: resolution of PNG files in dots per inch.
     """
     from liftedstruct.figures import FIGURES, FORMATS, save_figure
@@ -340,7 +342,7 @@ def figure(
     for name in options:
         if name not in known:
             options_text = " and ".join(f"--{each}" for each in known) or "none"
-            raise ValueError(f"--{name} must be an option of the figure, {kind} has {options_text}. Leave it out.")
+            raise ValueError(f"--{name} must be an option of the figure, but {kind} has {options_text}. Leave it out.")
     takes = next((name for name in ("run", "runs") if name in parameters), None)
     if takes is None and runs:
         raise ValueError(f"runs must be empty for {kind}, which shows no run, got {runs[0]}. Pass the output file with --out.")
@@ -395,7 +397,7 @@ def fit(
         weights: file with the trunk's weights, or "random". Default: the pretrained weights that come with the trunk.
         steps: training steps. Default: the preset's, fewer for a small dataset.
         size: side of the prepared images in pixels. Default: 256, more for larger crops.
-        crop: side of the center crop that is embedded, in pixels. Default: the preset's, or what suits the trunk.
+        crop: side of the center crop that is embedded, in pixels. Default: the preset's, or depends on the trunk.
         resize_mode: how a rectangular image becomes square (see "liftedstruct list resize-modes").
         force: continue even if the check finds serious issues.
         seed: seed of every random choice.
@@ -441,8 +443,9 @@ def reproduce(
         trunk: network below the head (see "liftedstruct list trunks"). Default: the preset's.
         weights: file with the trunk's weights, or "random"; required by the preset paper.
         steps: training steps per run. Default: the preset's.
-        crop: side of the center crop that is embedded, in pixels. Default: the preset's, or what suits the trunk.
-        force: continue even if images are missing; the scores cannot be compared with published scores then.
+        crop: side of the center crop that is embedded, in pixels. Default: the preset's, or depends on the trunk.
+        force: continue even if images are missing or the dataset was prepared with other settings; the scores are then not
+            comparable with published scores.
         dry_run: print the plan with an estimate of its time, and train nothing.
     """
     from liftedstruct.recipes import reproduce as run_experiment

@@ -127,7 +127,7 @@ def _without_none(annotation: Any) -> Any:
 
 
 def _help(text: str, default: Any = None) -> str:
-    """Return a docstring's text as help of a flag, with its default in parentheses."""
+    """Return a docstring's text as the help text of a flag, with the default in parentheses."""
     text, _, described = text.rstrip(".").partition(". Default: ")
     shown = described or default
     if shown is not None and shown != "":

@@ -23,7 +23,7 @@ __all__ = ["COMMANDS", "Command", "main"]
 
 @dataclass(frozen=True)
 class Command:
-    """Command: its function, an example, the positional arguments, and the exit code of a failure."""
+    """Entry of the table of commands: function, example, positional arguments, and exit code on failure."""
 
     function: Callable[..., Any]
     example: str
@@ -55,12 +55,12 @@ class _Parser(argparse.ArgumentParser):
     """Parser that prints errors on one line and exits with 2."""
 
     def error(self, message: str) -> NoReturn:
-        say(f"{self.prog}: {' '.join(message.split())} See '{self.prog} --help'.")
+        say(f"{self.prog}: {' '.join(message.split())} (see '{self.prog} --help')")
         sys.exit(2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. Return 0 on success, 1 on failure and 2 on wrong usage."""
+    """Run a command. Return 0 on success, 1 on failure, 2 on wrong usage and 130 if interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # escape names that the terminal cannot show

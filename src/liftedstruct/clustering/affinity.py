@@ -1,4 +1,4 @@
-r"""Affinity propagation at a given preference or to a given number of clusters, on all pairs or on a nearest-neighbor graph.
+r"""Affinity propagation at a given preference or for a given number of clusters, on all pairs or on a nearest-neighbor graph.
 
 The similarity is $s_{ik} = -\lVert x_i - x_k \rVert^2$. All points have the same preference to be an exemplar, on the same
 scale. The algorithm maximizes the net similarity: the similarities of all points to their exemplars plus the preference for
@@ -21,7 +21,7 @@ from liftedstruct.runtime.threads import limit_threads
 
 __all__ = ["AffinityPropagation", "affinity_propagation"]
 
-ITERATIONS = 2**8  # a typical number, to choose the number of threads
+ITERATIONS = 2**8  # a typical number, used to choose the number of threads
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class AffinityPropagation:
         exemplars: (C,), row of each cluster's exemplar, ascending.
         preference: the final preference.
         net_similarity: similarities of the points to their exemplars, plus the preference for each exemplar.
-        n_iterations: number of iterations over all steps.
+        n_iterations: total number of iterations of all steps.
         converged: whether the messages of this result converged.
         neighbors: number of neighbors in the graph; None if all pairs were used.
         requested: the requested number of clusters, if any.
@@ -67,16 +67,16 @@ def affinity_propagation(
     max_bytes: int | None = None,
     progress: bool = False,
 ) -> AffinityPropagation:
-    r"""Cluster with exemplars by affinity propagation (Frey and Dueck), at a preference or to a number of clusters.
+    r"""Cluster embeddings by affinity propagation (Frey and Dueck), at a given preference or for a given number of clusters.
 
     With `n_clusters=K`, the preference is found by bisection (on the logarithm of its magnitude, with interpolation), and each
-    step starts from the messages of the previous one. The search ends at exactly K clusters or, if the number jumps over K, at
-    the nearest number found, with a warning if that is off by more than 1%. Only the preference is adjusted: no clusters are
+    step starts from the messages of the previous one. The search ends at exactly K clusters or, if the number skips K, at the
+    nearest number found, with a warning if that is off by more than 1%. Only the preference is adjusted: no clusters are
     merged or split. The final preference is run again from zero messages, and the result with the larger net similarity is
-    returned, unless it is further from K.
+    returned, unless its number of clusters is farther from K.
 
     The result is deterministic and does not depend on the number of threads. Ties between twins (duplicates, mutual nearest
-    pairs) are broken by preferences that differ by up to a ten-thousandth, in an order determined by the row number.
+    neighbors) are broken by preferences that differ by up to a ten-thousandth, in an order determined by the row number.
     Oscillating messages are damped more.
 
     Args:
@@ -98,7 +98,7 @@ def affinity_propagation(
         An `AffinityPropagation` with the cluster of each point in `labels` and the rows of the exemplars in `exemplars`.
 
     Raises:
-        ValueError: if K cannot be reached on the graph, if memory does not suffice, or if an input is invalid.
+        ValueError: if K cannot be reached on the graph, if there is not enough memory, or if an input is invalid.
 
     Warns:
         UserWarning: if the number of clusters is off by more than 1%.
@@ -164,7 +164,7 @@ def _form(n: int, K: int | None, neighbors: int | None, max_bytes: int | None) -
 
 def _check(n: int, K: int | None, preference: float | None, k: int | None, damping: float) -> None:
     if K is not None and preference is not None:
-        raise ValueError("only one of n_clusters and preference must be given, got both. Drop one: n_clusters sets the other.")
+        raise ValueError("n_clusters and preference must not be given together, got both. Drop one: n_clusters sets the other.")
     if K is not None and check_count("n_clusters", K) > n:
         raise ValueError(
             f"n_clusters must be at most the number of points, got {K:,} for {n:,} points. Request fewer clusters."

@@ -115,13 +115,13 @@ def nmi(labels: LabelsLike, clusters: LabelsLike) -> float:
 
 
 def pairwise_f1(labels: LabelsLike, clusters: LabelsLike) -> float:
-    r"""Compute the F1 score over pairs of images: two images in one cluster are predicted to be of one class.
+    r"""Compute the F1 score over pairs of images: two images in the same cluster are predicted to be of the same class.
 
     $$
     F_1 = \frac{2 P R}{P + R} = \frac{2\,TP}{(TP + FP) + (TP + FN)}
     $$
 
-    with the number of pairs of one class in one cluster, of pairs in one cluster, and of pairs of one class
+    with the number of pairs of the same class in the same cluster, of pairs in the same cluster, and of pairs of the same class
 
     $$
     TP = \sum_{k,j} \binom{n_{kj}}{2}
@@ -136,8 +136,8 @@ def pairwise_f1(labels: LabelsLike, clusters: LabelsLike) -> float:
     $$
 
     for $n_{kj}$ images of class j in cluster k, $n_k$ images in the cluster and $n_j$ in the class. Precision P is the fraction
-    of pairs within clusters that are of one class. Recall R is the fraction of pairs of one class that are within a cluster.
-    All counts are integers.
+    of pairs within clusters that are of the same class. Recall R is the fraction of pairs of the same class that are within a
+    cluster. All counts are integers.
 
     Args:
         labels: (n,), class of each image, integers of any size or strings.
@@ -147,7 +147,7 @@ def pairwise_f1(labels: LabelsLike, clusters: LabelsLike) -> float:
         The F1 score, 0 to 1.
 
     Examples:
-        Two of the four pairs within clusters are correct, and two of the four pairs of one class are found:
+        Two of the four pairs within clusters are correct, and two of the four pairs of the same class are found:
 
         >>> round(pairwise_f1(["a", "a", "a", "b", "b"], [0, 0, 1, 1, 1]), 4)
         0.5

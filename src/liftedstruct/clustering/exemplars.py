@@ -55,7 +55,7 @@ def _choose(similarities: Similarities, exemplars: Indices, preference: float) -
 
 
 def _covered(similarities: Similarities, is_exemplar: NDArray[np.bool_]) -> Indices:
-    """Return the exemplars, plus the points that would have none."""
+    """Return the exemplars, plus the points without an exemplar among their neighbors."""
     is_exemplar = is_exemplar.copy()
     nearest = _nearest(similarities, np.flatnonzero(is_exemplar))[0]
     for i in np.flatnonzero((nearest < 0) & ~is_exemplar):

@@ -1,4 +1,4 @@
-r"""K-means, the clustering of the authors' released code (the paper's text describes affinity propagation).
+r"""K-means, the clustering algorithm of the authors' released code (the paper's text describes affinity propagation).
 
 $$
 \min_{c, k} \sum_i \lVert x_i - c_{k_i} \rVert^2
@@ -40,8 +40,8 @@ class KMeans:
 def kmeans(embeddings: EmbeddingsLike, n_clusters: int, seed: int = 0, n_init: int = 5, max_iter: int = 25) -> KMeans:
     r"""Cluster embeddings with k-means into exactly K nonempty clusters.
 
-    Every iteration uses all points and takes n K d products: about a second for 60,502 64-d points in 11,316 clusters. The
-    same seed gives the same clusters on the same machine.
+    Every iteration uses all points and takes n K d multiplications: about a second for 60,502 64-d points in 11,316 clusters.
+    The same seed gives the same clusters on the same machine.
 
     Args:
         embeddings: (n, d), any float type.
@@ -94,7 +94,7 @@ def _by_faiss(points: NDArray[np.float32], K: int, seed: int, n_init: int, max_i
     settings.niter, settings.nredo, settings.seed = max_iter, n_init, seed % 2**31
     settings.min_points_per_centroid, settings.max_points_per_centroid = 1, n  # no warning, and no subsampling
     index = faiss.IndexFlatL2(d)
-    # OpenMP threads synchronize many times per iteration of n K d products.
+    # OpenMP threads synchronize many times per iteration of n K d multiplications.
     with limit_threads(n * K * d, faiss.omp_get_max_threads, faiss.omp_set_num_threads):
         faiss.Clustering(d, K, settings).train(points, index)
         labels: NDArray[np.int64] = index.search(points, 1)[1][:, 0]

@@ -26,7 +26,7 @@ completely:
 
 Therefore r is not stored, and only the blocks of `BLOCK` columns of f that are or become nonzero are touched. An iteration
 reads s once and does everything else while a row is in the cache. This is not an approximation: dropped values are below the
-rounding of float32 (and, for e, not among the `RECENT` largest of their row; the most observed were eight). The sums over
+rounding of float32 (and, for e, not among the `RECENT` largest of their row; at most eight were observed). The sums over
 columns are kept for each of `CHUNKS` parts of the rows and added in a fixed order, so that the result does not depend on the
 number of threads.
 """
@@ -92,10 +92,10 @@ class Messages:
         self.e_at = np.zeros((n, RECENT), np.int32)  # ... their positions in the row ...         (n, RECENT)
         self.e_count = np.zeros(n, np.int32)  # ... and their number                              (n,)
         self.alpha, self.u = np.zeros((2, room), np.float32)  # α_k, u_k                          (n,), then zeros to a block
-        self.f = np.zeros_like(similarities.values)  # f_ik                                       beside the similarities
-        self.live = np.zeros(len(similarities.tops), np.bool_)  # blocks of f or e that are not 0 beside the tops
+        self.f = np.zeros_like(similarities.values)  # f_ik                                       laid out like the similarities
+        self.live = np.zeros(len(similarities.tops), np.bool_)  # blocks of f or e that are not 0, like tops
         self.best = np.arange(n, dtype=np.int32)  # k of the largest a_ik + s_ik, k = i included  (n,)
-        self.sums = np.zeros((CHUNKS, room), np.float32)  # over the rows of a chunk, max(0, r_ik)
+        self.sums = np.zeros((CHUNKS, room), np.float32)  # of max(0, r_ik) over the rows of each chunk
 
     def iterate(self) -> NDArray[np.bool_]:
         """Run one iteration and return which points are exemplars."""
@@ -114,7 +114,7 @@ class Messages:
         return self.a_own + self.r_own > 0
 
     def change_preferences(self, preferences: Floats) -> None:
-        """Continue from the current messages with other preferences: r_kk moves by the same difference."""
+        """Continue from the current messages with other preferences: r_kk shifts by their difference."""
         moved = preferences - self.preferences
         self.r_own = self.r_own + moved
         self.u[: len(moved)] += moved

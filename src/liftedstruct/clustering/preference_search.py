@@ -17,7 +17,7 @@ __all__ = ["PreferenceSearch", "Step"]
 TIE_BREAK = 1e-4  # maximum relative difference of the points' preferences, so that only one of two twins is an exemplar
 GOLDEN = 0.6180339887498949  # fractional parts of its multiples fill the unit interval evenly, consecutive ones far apart
 STARTED = 0.99  # c at which messages have left their zero start; below this, unchanged exemplars do not mean convergence
-HURRY = 0.3  # fraction of the iterations without a change that is required during the search for K
+HURRY = 0.3  # fraction of convergence_iter that counts as convergence during the search for K
 RETURNS = 10  # returns to earlier sets of exemplars after which messages count as oscillating
 MOST_DAMPING = 0.995
 MOST_STEPS = 40
@@ -50,7 +50,7 @@ class PreferenceSearch:
         max_iter: int,
         convergence_iter: int,
         progress: bool = False,
-        unit: float = 1.0,  # scale of the similarities relative to the caller's, which progress is printed in
+        unit: float = 1.0,  # scale of the similarities relative to the caller's; progress is printed in the caller's
     ) -> None:
         self.similarities, self.damping = similarities, damping
         self.max_iter, self.convergence_iter, self.progress, self.unit = max_iter, convergence_iter, progress, unit
@@ -138,7 +138,7 @@ class PreferenceSearch:
             raise _unreachable(K, n, neighbors, f"the smallest number found is {nearest.n_clusters:,}")
         if abs(off) > TOLERANCE * K:
             warnings.warn(
-                f"found no preference that gives {K:,} clusters, the nearest number is {nearest.n_clusters:,}. "
+                f"found no preference that gives {K:,} clusters; the nearest number is {nearest.n_clusters:,}. "
                 "Request that number, or use this result.",
                 stacklevel=3,
             )
@@ -200,7 +200,7 @@ def _check_graph(similarities: Similarities, K: int, neighbors: int | None) -> N
 def _unreachable(K: int, n: int, neighbors: int, why: str) -> ValueError:
     needed = max(math.ceil(5 * n / K), 2 * neighbors)
     return ValueError(
-        f"n_clusters must be reachable on the graph, {K:,} is not with {neighbors} neighbors: {why}. "
+        f"n_clusters must be reachable on the graph, but {K:,} is not with {neighbors} neighbors: {why}. "
         f"Pass neighbors={min(needed, n - 1)}."
     )
 

@@ -15,7 +15,7 @@ SAMPLE = 2000  # rows used to guess a preference
 
 
 def all_pairs(X: Tensor) -> Similarities:
-    """Compute the similarities of all pairs, n² float32 values, from float64 products; half of these are computed."""
+    """Compute the similarities of all pairs, n² float32 values, from float64 products; only half of them are computed."""
     n = len(X)
     room = n + -n % BLOCK
     values = torch.empty(n, room)

@@ -1,4 +1,4 @@
-"""Reading datasets: readers for several layouts, class-disjoint splits, decoding, and prepared datasets that serve crops.
+"""Datasets: readers for several layouts, class-disjoint splits, decoding, and prepared datasets that serve crops.
 
 A prepared dataset is a folder with `images.npy` (n, size, size, 3), `labels.npy` (n,), `contents.npy` (n,; hashes of the image
 files), `paths.json` and `meta.json`. `meta.json` is written last, so a folder that contains it is complete.

@@ -34,7 +34,7 @@ from liftedstruct.runtime.progress import Bar
 __all__ = ["CheckUp", "Finding", "check_dataset", "check_list_file", "write_fixed_list"]
 
 THUMB = 16  # side length in pixels of the thumbnails that are compared
-ALIKE = 6.0  # maximum mean absolute difference of two thumbnails, of 255: about 1 for copies, 20 and more for others
+ALIKE = 6.0  # maximum mean absolute difference of two thumbnails, out of 255: about 1 for copies, 20 and more for others
 CORRELATED = 0.9  # minimum correlation of two thumbnails
 TINY = 32  # pixels; images with a shorter side are listed
 
@@ -200,12 +200,12 @@ def _bad_images(image_set: ImageSet, summaries: Sequence[_ImageSummary]) -> Iter
             kind = "truncated" if summary.reason == "truncated" else "unreadable"
             found.setdefault((SERIOUS, kind, summary.reason), []).append(i)
         elif summary.flat:
-            found.setdefault((SERIOUS, "single color", "of a single color"), []).append(i)
+            found.setdefault((SERIOUS, "single color", "single color"), []).append(i)
         if not summary.reason and min(summary.size) < TINY:
-            found.setdefault((NOTE, "tiny", f"with a side below {TINY} pixels"), []).append(i)
+            found.setdefault((NOTE, "tiny", f"side below {TINY} pixels"), []).append(i)
     for (severity, kind, text), images in sorted(found.items()):
         others = " and others" if len(images) > 1 else ""
-        message = f"{_count(len(images), 'image')} {text}: {_printable(image_set.paths[images[0]])}{others}"
+        message = f"{_count(len(images), 'image')} ({text}): {_printable(image_set.paths[images[0]])}{others}"
         yield Finding(kind, severity, message, images, images)
 
 

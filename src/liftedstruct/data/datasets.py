@@ -230,7 +230,7 @@ def _only(found: list[Path], path: Path, dataset: KnownDataset, names: Sequence[
 
 
 def _has_joint_cars(folder: Path) -> bool:
-    """Return whether train and test contain the same 196 classes, unlike those of a split by class."""
+    """Return whether train and test contain the same 196 classes, as they never do in a split by class."""
     train = _folders(folder / "train")
     return len(train) == sum(CARS.classes) and train == _folders(folder / "test")
 
@@ -244,7 +244,7 @@ def _above(source: TarSource) -> str:
     lists = [name for name in source.members if f"/{name}".endswith(f"/{CUB_FILES[0]}")]
     if not lists:
         raise ValueError(
-            f"an archive must be of {CUB.name}, with {', '.join(CUB_FILES)}, got {str(source.archive)!r} without them. "
+            f"an archive must contain {CUB.name}, with {', '.join(CUB_FILES)}, got {str(source.archive)!r} without them. "
             "Unpack it and pass the folder."
         )
     return min(lists, key=len).removesuffix(CUB_FILES[0])

@@ -25,7 +25,7 @@ __all__ = ["RESIZE_MODES", "ImageError", "SourceError", "content_hash", "decode"
 # Formats that pillow decodes itself. Others are rejected: some plug-ins start programs (EPS) or are for fonts and icons.
 FORMATS = {"AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TGA", "TIFF", "WEBP"}
 FILTER = Image.Resampling.BILINEAR  # antialiased; bicubic rings at the edges of products on white, and is slower
-NEAR_WHITE = 250  # gray level of 255; this and the margin in pixels around a product are the authors' values
+NEAR_WHITE = 250  # gray level out of 255; this and MARGIN, the margin around a product in pixels, are the authors' values
 MARGIN = 15
 FILE_ERRORS = {  # errors of a single file; any other is a failure of the disk, network or machine, and may be temporary
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
@@ -123,7 +123,7 @@ def load_rgb(source: Source, path: str, least: int | None = None) -> Image.Image
 
 
 def _check_file(source: Source, path: str) -> None:
-    """Reject what must not be opened (a pipe would block), and give a more specific reason than "not an image"."""
+    """Reject files that must not be opened (a pipe would block), and give a more specific reason than "not an image"."""
     if isinstance(source, FolderSource):
         found = (source.root / path).stat()
         if not stat.S_ISREG(found.st_mode):

@@ -76,7 +76,7 @@ class PackedImages(ClassSplit):
         return len(self.labels)
 
     def __repr__(self) -> str:
-        return f"PackedImages({str(self.folder)!r}): {len(self)} of {self.name} at {self.size} x {self.size}"
+        return f"PackedImages({str(self.folder)!r}): {len(self)} images of {self.name} at {self.size} x {self.size}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (str(self.folder), self.checksum, len(self))

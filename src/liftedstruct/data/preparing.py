@@ -47,7 +47,7 @@ PART, CONTENTS_PART = "images.npy.part", "contents.part"  # exist while prepare 
 LOCK = "prepare.lock"  # exists while prepare runs
 HEADER = 128  # bytes before the first pixel, for the .npy header, which is written at the end
 CHUNK = 16  # images per thread that are decoded before each write
-SYNC_SECONDS = 2.0  # about as much work is lost if the process is killed
+SYNC_SECONDS = 2.0  # at most about this much work is lost if the process is killed
 BAD_IMAGES = dict.fromkeys(("list", "stop"))
 CHANGES = {  # key of the plan -> message if it differs
     "paths": "the list of images changed",
@@ -117,7 +117,7 @@ def prepare(
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise OSError(f"the disk of {folder} is full. Free some space and run prepare again, it resumes.") from error
+            raise OSError(f"the disk of {folder} is full. Free some space and run prepare again to resume.") from error
     if record["left_out"]:
         i, reason = record["left_out"][0]
         say(
@@ -138,7 +138,7 @@ class OtherDatasetError(ValueError):
 def _source_gone(path: str, reason: object) -> OSError:
     return OSError(
         f"the images must stay readable during prepare, got an error for {path!r}: {reason}. "
-        "Check the disk or the connection and run prepare again, it resumes."
+        "Check the disk or the connection and run prepare again to resume."
     )
 
 

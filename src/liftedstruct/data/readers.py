@@ -40,8 +40,8 @@ def read_images(
     """List the images, classes and split of a dataset in any of the layouts in `READERS`.
 
     Args:
-        path: a folder of class folders, a CSV file with the columns `path,label[,split]`, or CUB-200-2011 (also its
-            archive), CARS196 or Stanford Online Products as downloaded.
+        path: a folder of class folders, a folder written by `liftedstruct products`, a CSV file with the columns
+            `path,label[,split]`, or CUB-200-2011 (also its archive), CARS196 or Stanford Online Products as downloaded.
         kind: layout, a key of `READERS`; default: detected.
         test_classes: fraction of the classes to draw as test classes (default: 0.5), or their names. Not allowed for data with
             its own split, such as the three datasets of the paper. Classes whose names differ only in case, whitespace or
@@ -128,7 +128,7 @@ def read_folder(path: Path) -> ImageSet:
     beside = sorted({label.split("/")[0] for _, label in rows})
     if depth is None and {"train", "test"} <= {name.lower() for name in beside}:
         warnings.append(
-            f"folders named train and test are not used as a split, there are other folders beside them: {brief(beside)}"
+            f"folders named train and test are not used as a split since there are other folders beside them: {brief(beside)}"
         )
     rows.sort(key=lambda row: os.fsencode(row[1]))
     return _image_set("folder", path, rows, parts, warnings, (*tree.left_out, *loose))
@@ -163,7 +163,7 @@ def read_csv(path: Path) -> ImageSet:
         if first != line:
             repeated.append(file)
             continue
-        if not os.path.isfile(folder / file):  # noqa: PTH113 - of a Path it raises for names that are too long
+        if not os.path.isfile(folder / file):  # noqa: PTH113 - Path.is_file raises for names that are too long
             raise ValueError(
                 f"{where}path must be an existing file, got {file!r}. Paths are relative to the folder of the CSV file: move "
                 "the CSV file, or correct the paths."

@@ -58,7 +58,7 @@ def recall_curves(scores: Mapping[str, Scores], published: Sequence[Published] =
 def score_figure(scores: Mapping[str, Mapping[int, Scores]], published: Sequence[Published] = ()) -> Figure:
     """Plot the paper's three panels: F1 and NMI against the embedding dimension, and Recall@K against K at one dimension.
 
-    F1 and NMI are computed on the clusters of affinity propagation, or of k-means if that is all there is. The third panel uses
+    F1 and NMI are computed on the clusters of affinity propagation, or of k-means if only those exist. The third panel uses
     the largest of the dimensions that most methods have. A method without it is drawn at its own largest dimension, which the
     legend states.
 
@@ -202,7 +202,7 @@ def _draw_log(axes: Axes, lines: LogLines, key: str, color: str, dashes: Any = "
 
 
 def _running_mean(y: Array, reach: int) -> Array:
-    """Return the mean over up to `reach` neighbors on each side, without values that are not finite."""
+    """Return the mean over up to `reach` neighbors on each side, ignoring values that are not finite."""
     known, window = np.isfinite(y), np.ones(2 * reach + 1)
     count = np.convolve(known, window, "same")
     with np.errstate(invalid="ignore"):

@@ -131,7 +131,7 @@ def _pairs(y: Integers, sample: int, rng: np.random.Generator) -> list[tuple[Int
     """Return the pairs of the same class and of different classes: all of them, or a sample without replacement.
 
     With the images sorted by class, the positive pairs of image i are with the later images of its class and its negative pairs
-    with the images of later classes. Pair number t can so be computed without a list of all pairs.
+    with the images of later classes. Pair number t can therefore be computed without a list of all pairs.
     """
     order = np.argsort(y, kind="stable")
     n, last = len(y), np.searchsorted(y[order], y[order], side="right")  # first row after i's class
@@ -230,7 +230,7 @@ def _draw_confusions(
     place = np.arange(len(shown))
     there = np.array([counts[pair] for pair in shown])
     back = np.array([counts[pair[::-1]] for pair in shown])
-    axes.barh(place, there, 0.7, color=NEGATIVE, label="A → B: image of A, nearest neighbor of B")
+    axes.barh(place, there, 0.7, color=NEGATIVE, label="A → B: image of class A, nearest neighbor in class B")
     axes.barh(place, back, 0.7, there, color=PAPER, ec=NEGATIVE, hatch="////", label="B → A")
     for at, total in enumerate((there + back).tolist()):
         axes.text(total, at, f" {total:,}", va="center", fontsize=8)

@@ -30,7 +30,7 @@ BATCH_CLASSES = 32  # classes in the batch that is inspected, two images per cla
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EvaluatedRun(Embeddings):
-    """Embeddings of a run, or of a trunk that was not fine-tuned, with their scores and the record of the training."""
+    """Embeddings of a run, or of a trunk that was not fine-tuned, with their scores and training record."""
 
     name: str  # unique among the runs of a report
     method: str  # loss, or the file's name if there is no run folder, such as "pool5"
@@ -60,7 +60,7 @@ class EvaluatedRun(Embeddings):
 
     @property
     def temperature(self) -> float:
-        """Temperature of the loss, by which it divides distances."""
+        """Temperature of the loss, the divisor of its distances."""
         return self._loss_option("temperature")
 
     def _loss_option(self, name: str) -> float:
@@ -69,7 +69,7 @@ class EvaluatedRun(Embeddings):
 
     @property
     def trained(self) -> bool:
-        """Whether the files record a training, in a run folder or in the origin of the weights."""
+        """Whether the run folder or the recorded origin of the weights shows that the embedder was trained."""
         return self.config is not None or str(self.protocol.get("weights", "")).startswith(TRAINED)
 
     @property

@@ -35,7 +35,7 @@ RULES = {
 
 # The layout is in pixels at 200 dpi. Saved at that resolution, thumbnails are not resampled.
 DPI = 200
-MARGIN, GAP, SPLIT = 28, 24, 30  # outer margin; gap between columns; extra gap next to the query and the nearest right image
+MARGIN, GAP, SPLIT = 28, 24, 30  # outer margin; gap between columns; extra gap next to the query and the nearest positive
 HEAD, CAPTION, LEGEND, LINE = 40, 116, 56, 27  # heights of the headings, a caption, the legend, a line of the rule
 FONT_SIZE, RISE = 6.5, 8  # of all text, in points; space below a heading
 HINTING = 1.07  # at resolutions other than 200 dpi, hinted text is up to this factor wider
@@ -126,14 +126,14 @@ def choose_queries(
 def gallery(
     queries: Queries, thumbnails: Thumbnails, labels: Indices, class_names: Sequence[str], *, side: int = 208
 ) -> Figure:
-    """Draw one row per query: the query, its nearest neighbors and, if some query has none among them, the nearest right image.
+    """Draw one row per query: the query, its nearest neighbors and, if some query has no positive among them, the nearest one.
 
-    A tick and a green frame mark a neighbor of the query's class, a cross and a red frame one of another class. A dash and a
+    A check and a green frame mark a neighbor of the query's class, a cross and a red frame one of another class. A dash and a
     gray frame mark a neighbor of another class that is not an error, since all images of the query's class are closer. Below
     each image are its distance and class name, and below the gallery is the rule.
 
     Args:
-        queries: result of `choose_queries`; the gallery notes if it is empty.
+        queries: result of `choose_queries`; if it is empty, the gallery says so.
         thumbnails: function from rows (q,) and a side to images (q, side, side, 3), such as the result of `thumbnails_of`.
         labels: (n,), indices into `class_names`.
         class_names: names of all classes.
@@ -144,7 +144,7 @@ def gallery(
     last = max((int(rows.max()) for rows in (queries.rows, queries.neighbors) if rows.size), default=0)
     if last >= len(y):
         raise ValueError(
-            f"labels must cover all images, the queries have rows up to {last}, got {len(y)}. Pass one label per image."
+            f"labels must cover all images of the queries, rows up to {last}, got {len(y)} labels. Pass one label per image."
         )
     k = queries.neighbors.shape[1]
     extra = bool((queries.right_ranks > k).any())
@@ -163,7 +163,7 @@ def gallery(
     axes.set_axis_off()
     if lines:
         headings = ["query", "nearest neighbor" if k == 1 else f"{k} nearest neighbors, nearest first", *[""] * (k - 1)]
-        for heading, left in zip((*headings, *["nearest right image"] * extra), lefts, strict=True):
+        for heading, left in zip((*headings, *["nearest positive"] * extra), lefts, strict=True):
             _write(axes, left, MARGIN - RISE, heading)
         shown, places = np.unique([[cell.row for cell in line] for line in lines], return_inverse=True)
         pictures = checked_thumbnails(thumbnails, shown, side)[places.reshape(len(lines), -1)]
@@ -186,7 +186,7 @@ def _draw_rows(rows: Indices, y: Indices, seed: int) -> Indices:
 
 
 def _by_contrast(rows: Indices, y: Indices, neighbors: Indices, distances: Distances, X: NDArray[np.floating]) -> Indices:
-    """Sort by the ratio of the distances to the nearest neighbor and to the nearest right image, pairs of classes in turn."""
+    """Sort by the ratio of the distances to the nearest neighbor and to the nearest positive, pairs of classes in turn."""
     right = np.empty(len(y))
     for one in np.unique(y[rows]):
         members = np.flatnonzero(y == one)
@@ -198,7 +198,7 @@ def _by_contrast(rows: Indices, y: Indices, neighbors: Indices, distances: Dista
 
 
 def _nearest_right(rows: Indices, y: Indices, X: NDArray[np.floating]) -> tuple[Indices, Distances, Indices]:
-    """Return row, distance and rank of the nearest right image of each query, by exact search over all images."""
+    """Return row, distance and rank of the nearest positive of each query, by exact search over all images."""
     found, D, ranks = np.empty_like(rows), np.empty(len(rows)), np.empty_like(rows)
     for q, row in enumerate(rows):
         distances, neighbors = (each[0] for each in nearest_neighbors(X, len(X), queries=X[row : row + 1]))
@@ -209,7 +209,7 @@ def _nearest_right(rows: Indices, y: Indices, X: NDArray[np.floating]) -> tuple[
 
 
 def _cells(queries: Queries, extra: bool) -> list[list[Cell]]:
-    """Return the cells of each query from left to right, the nearest right image last if `extra`."""
+    """Return the cells of each query from left to right, the nearest positive last if `extra`."""
     lines = [[Cell(int(row), "query", "")] for row in queries.rows]
     for q, line in enumerate(lines):
         found = zip(queries.neighbors[q], queries.marks[q], queries.distances[q], strict=True)
@@ -276,7 +276,7 @@ def _check_lists(neighbors: Indices, distances: Distances, n: int) -> tuple[Indi
     own = (neighbors == np.arange(n)[:, None]).any(axis=1)
     if own.any():
         raise ValueError(
-            f"no image may be its own neighbor, row {np.argmax(own)} is. Search without queries, or drop the first column."
+            f"no image may be its own neighbor, but row {np.argmax(own)} is. Search without queries, or drop the first column."
         )
     if distances.dtype.kind != "f" or not np.isfinite(distances).all():
         raise ValueError("distances must be finite floating-point numbers. Pass the distances that nearest_neighbors returns.")

@@ -46,8 +46,8 @@ AnyFigure = Figure | Image.Image
 
 FORMATS = {".pdf": "pdf", ".png": "png", ".svg": "svg"}
 INK, PAPER, FAINT = "#1b1f24", "#ffffff", "#8a929c"  # text and axes; background; grids and secondary marks
-POSITIVE, NEGATIVE = "#0b7a53", "#c8381e"  # same class and other class; markers differ too, never color alone
-# One color per method, the same in every figure; distinguishable in gray and for color-blind readers.
+POSITIVE, NEGATIVE = "#0b7a53", "#c8381e"  # same class and other class; markers differ too, so color is never the only cue
+# One color per method, the same in every figure; distinguishable in grayscale and by color-blind readers.
 COLORS = {"pool5": "#6b7280", "contrastive": "#d98a00", "triplet": "#3f8fd2", "lifted_struct": "#7a1fa2"}
 OTHER_COLORS = ("#00796b", "#b5446e", "#5a6b00", "#8b4a2b", "#2f4b9c", "#c2185b")  # for other methods and runs
 METHOD_NAMES = {"lifted_struct": "lifted structured", "pool5": "pretrained"}  # in legends; other names are unchanged
@@ -78,7 +78,7 @@ RC_PARAMS: dict[Any, Any] = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Context manager or decorator that applies the style and restores the user's settings afterwards."""
+    """Context manager or decorator that applies the style and restores the user's settings afterward."""
     with mpl.rc_context({**mpl.rcParamsDefault, **RC_PARAMS}):
         yield
 
@@ -99,7 +99,7 @@ def method_name(method: str, weights: str = "") -> str:
 
     Args:
         method: name of a loss, or "pool5" for the pooled features of a trunk that was not fine-tuned.
-        weights: origin of the trunk's weights, as the protocol has it.
+        weights: origin of the trunk's weights, as recorded in the protocol.
 
     Examples:
         >>> method_name("lifted_struct"), method_name("pool5"), method_name("pool5", "random weights, seed 0")

@@ -25,7 +25,7 @@ def thumbnails_of(images: Pixels, rows: Sequence[int] | Indices | None = None) -
     """Return a function from rows and a side to thumbnails of packed images, (q, side, side, 3).
 
     Args:
-        images: (n, s, s, 3) bytes, such as `PackedImages.images`; of a memory-mapped file, only the requested images are read.
+        images: (n, s, s, 3) bytes, such as `PackedImages.images`; from a memory-mapped file, only requested images are read.
         rows: (m,), image of each row, such as `Embeddings.rows`. Default: row i is image i.
 
     Examples:

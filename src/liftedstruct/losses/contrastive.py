@@ -16,9 +16,9 @@ $$
 Paper to code: rows 2t and 2t + 1 of the batch form pair t; $y_{ij}$ is 1 if their labels are equal.
 
 **Requirements**: both positive and negative pairs. Positive pairs alone pull everything to one point, and negative pairs alone
-carry no information about classes, so a batch of two or more pairs of only one kind raises a warning. `"rows"` needs an even
-number of rows, laid out in pairs (`PairSampler`); in this layout, a `BalancedSampler` with an even number of images per class
-yields no negative pairs. **Relations**: the pairs are independent of each other, while `lifted_struct_loss` weights the
+only push embeddings apart, so a batch with two or more pairs that are all of one kind triggers a warning. `"rows"` needs an
+even number of rows, laid out in pairs (`PairSampler`); in this layout, a `BalancedSampler` with an even number of images per
+class yields no negative pairs. **Relations**: the pairs are independent of each other, while `lifted_struct_loss` weights the
 negatives of a pair against each other.
 """
 

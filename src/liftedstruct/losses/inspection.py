@@ -45,7 +45,7 @@ class BatchInspection:
         effective_negatives: (m,), e^entropy of each row of the weights, the number of negatives that share the push.
         pull: (m,), norm of the part of image i's gradient that comes from positive pairs.
         push: (m,), norm of the part that comes from negative pairs.
-        opposition: (m,), cosine of the two parts; -1 where they point in opposite directions, NaN where one is 0.
+        opposition: (m,), cosine between the two parts; -1 where they point in opposite directions, NaN where one is 0.
         mean_norm: mean norm of the embeddings.
         positive_distance: mean distance of the positive pairs.
         negative_distance: mean distance of the negative pairs.
@@ -90,7 +90,7 @@ class BatchInspection:
             ("active pairs", f"{self.active_share:.1%}", f"of {len(self.pairs)} positive pairs"),
             ("positive distance", f"{self.positive_distance:.4g}", "mean over positive pairs"),
             ("negative distance", f"{self.negative_distance:.4g}", "mean over negative pairs"),
-            ("effective negatives", f"{self.effective_negatives.mean().item():.4g}", "mean number that share an image's push"),
+            ("effective negatives", f"{self.effective_negatives.mean().item():.4g}", "mean number that share the push"),
             ("pull share", f"{self.pull_share:.1%}", "of the gradient norms, from positive pairs"),
             ("mean norm", f"{self.mean_norm:.4g}", "of the embeddings"),
             ("effective rank", f"{self.effective_rank:.4g}", "dimensions in use"),

@@ -15,8 +15,8 @@ $$
 of the logarithm.
 
 Paper to code: $D_{ij} = \lVert x_i - x_j \rVert / \tau$ is `D`, where $\tau$ is `temperature`, 1 in the paper; $\alpha$ is
-`margin`; $\mathcal P$ contains every pair i < j of one class in the batch (not only the pairs that the batch was built from);
-$\mathcal N$ contains all pairs of different classes.
+`margin`; $\mathcal P$ contains every pair i < j of the same class in the batch (not only the pairs that the batch was built
+from); $\mathcal N$ contains all pairs of different classes.
 
 **Requirements**: at least two equal labels and two different labels; otherwise the loss is 0. **Recommendations**: embeddings
 without normalization, or normalized embeddings with a temperature of about 0.05. On the unit sphere at temperature 1, the bound
@@ -52,7 +52,7 @@ __all__ = [
     "structured_hinge_loss_plain",
 ]
 
-MAX_BYTES = 1 << 30  # fits one m x m float32 matrix up to m = 16,000; larger batches are computed block by block
+MAX_BYTES = 1 << 30  # fits one m x m float32 matrix up to about m = 16,000; larger batches are computed block by block
 
 
 def lifted_struct_loss(
@@ -73,8 +73,8 @@ def lifted_struct_loss(
             training set, as the paper defines it.
 
     Returns:
-        The loss, a scalar tensor. A batch without a positive pair has loss 0 and can still be backpropagated. A pair without
-        a negative contributes 0 and is counted in $|\mathcal P|$.
+        The loss, a scalar tensor. Without a positive pair, it is 0 and `backward` still works. A pair without a negative
+        contributes 0 and is counted in $|\mathcal P|$.
 
     Raises:
         ValueError: if the embeddings are not finite, or if a shape, a label type or a setting is invalid.
@@ -102,8 +102,8 @@ def structured_hinge_loss(
 ) -> Tensor:
     r"""Compute the structured hinge loss of a batch: Eq. 3, the objective with the nested maximum.
 
-    The gradient is a subgradient. If two computed distances are equal, as for duplicates, the first image of the batch
-    receives it. At a hinge of exactly 0 it is 0.
+    The gradient is a subgradient. If two computed distances are equal, as for duplicates, it goes to the image that comes
+    first in the batch. It is 0 where the hinge is exactly 0.
 
     Args:
         embeddings: (m, d), any float type.
@@ -112,10 +112,10 @@ def structured_hinge_loss(
         temperature: $\tau$, the divisor of the distances.
         plus: use the variant in the paper's footnote, $\max_k(\alpha - D_{ik}) + \max_l(\alpha - D_{jl})$, which pushes away
             the nearest negatives of **both** images.
-        max_bytes: memory budget; rows are processed in blocks, a few of which fit it.
+        max_bytes: memory budget; rows are processed in blocks that are small enough for a few of them to fit.
 
     Returns:
-        The loss, a scalar tensor. It is never above `lifted_struct_loss`, except with `plus`.
+        The loss, a scalar tensor. Without `plus`, it never exceeds `lifted_struct_loss`.
 
     Raises:
         ValueError: if the embeddings are not finite, or if a shape, a label type or a setting is invalid.
@@ -160,7 +160,7 @@ class LiftedStructLoss(nn.Module):
         return lifted_struct_loss(embeddings, labels, self.margin, self.temperature)
 
     def starting_distance(self, batch_size: int) -> float:
-        """Return the distance of all negatives at which a pair at distance 0, in a batch of m images, becomes inactive."""
+        """Return the distance to all negatives at which a pair at distance 0 becomes inactive, with two images per class."""
         return self.temperature * (self.margin + math.log(2 * (batch_size - 2)))
 
     def extra_repr(self) -> str:

@@ -49,11 +49,11 @@ def triplet_loss(embeddings: EmbeddingsLike, labels: LabelsLike, margin: float =
             the semi-hard negatives of the whole batch.
 
     Returns:
-        The loss, a scalar tensor. A batch without a positive or without a negative has loss 0 and can still be
-        backpropagated.
+        The loss, a scalar tensor. For a batch without a positive or without a negative, it is 0 and `backward` still
+        works.
 
     Raises:
-        ValueError: if the rows are not laid out in triplets where `triplets` requires it, or if an input is invalid.
+        ValueError: if `triplets` requires rows laid out in triplets and they are not, or if an input is invalid.
 
     Examples:
         >>> import torch
@@ -88,7 +88,8 @@ class TripletLoss(nn.Module):
 
     Args:
         margin: margin by which the squared distance to the negative should exceed the squared distance to the positive.
-        triplets: "all" triplets of the batch, "semi-hard" negatives, "rows" 3t, 3t + 1, 3t + 2, or "rows-semi-hard".
+        triplets: "all" triplets of the batch, "semi-hard" negatives, "rows" for the triplets in rows 3t, 3t + 1, 3t + 2 (the
+            paper's Eq. 2), or "rows-semi-hard" for the anchors and positives of these rows with semi-hard negatives.
 
     Examples:
         >>> import torch
@@ -114,8 +115,8 @@ def _weighted(embeddings: Tensor, labels: Tensor, margin: float, semi_hard: bool
     r"""Compute the loss over triplets of the whole batch, differentiable to any order, and half its gradient.
 
     An active triplet adds $D_{ap}^2$ and subtracts $D_{an}^2$. With $w_{ij}$ the signed number of active triplets that contain
-    pair ij, the loss is $\sum_{ij} w_{ij} D_{ij}^2 = \text{tr}\, X^\top L X$ plus their margins, where
-    $L = \text{diag}(S 1) - S$ is the Laplacian of $S = w + w^\top$. Its gradient is $2 L X$.
+    pair ij, divided by $2|T|$, the loss is $\sum_{ij} w_{ij} D_{ij}^2 = \text{tr}\, X^\top L X$ plus the active
+    triplets' margins over $2|T|$. $L = \text{diag}(S 1) - S$ is the Laplacian of $S = w + w^\top$; the gradient is $2 L X$.
     """
     with full_precision(embeddings.device):
         batch = SortedBatch.of(embeddings.detach(), labels)
@@ -164,7 +165,7 @@ def _active(batch: SortedBatch, margin: float, semi_hard: bool) -> tuple[Tensor,
 
 
 def _negatives(embeddings: Tensor, labels: Tensor, semi_hard: bool) -> Tensor:
-    """Run the checks that depend on values, and return the row of the negative of each anchor 3t.          (m/3,)"""
+    """Run the checks that depend on values, and return the row of each anchor's negative.                  (m/3,)"""
     wrong = (labels[0::3] != labels[1::3]) | (labels[0::3] == labels[2::3])
     if wrong.any():
         t = int(wrong.nonzero()[0])

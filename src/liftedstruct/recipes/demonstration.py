@@ -35,7 +35,7 @@ FULL = Scale("full", products=1000, steps=250, sizes=SIZES_OF_THE_PAPER)
 def demo(out: str | Path, *, seed: int = 0, scale: Scale = SHORT) -> str:
     """Train on rendered products with each loss, evaluate on test classes, and write an HTML report. Return a table of results.
 
-    All losses train the same trunk on the same number of images, with the settings of the preset `quick`.
+    All runs fine-tune the same trunk on the same number of images, with the settings of the preset `quick`.
 
     Args:
         out: output folder, created if missing. Existing results are reused.

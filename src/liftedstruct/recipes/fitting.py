@@ -15,7 +15,7 @@ from liftedstruct.training import TrainConfig, count_pairable, load_config, spli
 __all__ = ["fit"]
 
 RUN = "run"  # name of the run folder
-ENOUGH = 100  # training classes needed to hold out a tenth; fewer than ten validation classes are too few to select by
+ENOUGH = 100  # training classes needed to hold out a tenth; fewer than ten validation classes are too few to select a step by
 VALIDATION = 0.1
 EPOCHS = 30  # upper limit for small datasets, unless steps are given
 MIN_STEPS = 40
@@ -40,7 +40,7 @@ def fit(
 
     Args:
         image_set: images with their split, as returned by `liftedstruct.read_images`.
-        out: output folder, created if missing. Existing results are reused, and a stopped training resumes.
+        out: output folder, created if missing. Existing results are reused, and a stopped run resumes.
         preset: name of a preset in `liftedstruct.training.PRESETS`. Default: the default recipe.
         dim: dimension of the embedding.
         trunk: network below the head. Default: the preset's.

@@ -24,7 +24,7 @@ class Pace(NamedTuple):
 
 
 def measure_pace(config: TrainConfig) -> Pace:
-    """Time forward and backward passes on noise. Excludes the loss and the optimizer, a few percent of a step."""
+    """Time forward and backward passes on noise. Excludes the loss and the optimizer, which take a few percent of a step."""
     device = find_device(config.device)
     with prepared(device, config.threads or find_threads()):
         trunk = starting_trunk(config)

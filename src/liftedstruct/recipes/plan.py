@@ -27,10 +27,10 @@ REPORT, SHOWN = "report.html", "report.json"  # the report, and a record of the 
 MANY = 5_000  # evaluation shows a progress bar above this number of images
 PRETRAINED = "pool5.npz"  # pooled features of the trunk before training; pool5 is the paper's name
 
-# Settings of the paper's baselines, with batch rows laid out as in its equations. P: from the paper. M: margins measured by us,
-# for quick in five trials per loss on rendered products (benchmarks/results/trials.txt), for the default recipe in four trials
-# of contrastive and five of triplet on validation classes of CUB-200-2011 (benchmarks/results/recipe.txt). Triplet batches have
-# 63 images, so their number of steps is adapted to see the same number of images.
+# Settings of the paper's baselines, with batch rows laid out as in its equations. P: from the paper. M: margins and learning
+# rates from our own trials: for quick, five per loss on rendered products (benchmarks/results/trials.json); for the default
+# recipe, four with contrastive and five with triplet on validation classes of CUB-200-2011 (benchmarks/results/recipe.jsonl).
+# Triplet batches have 63 images, so triplet runs take more steps to see the same number of images.
 PAIRS: dict[str, Any] = {"loss": {"name": "contrastive", "pairs": "rows"}, "sampler": "pairs"}
 TRIPLETS: dict[str, Any] = {"loss": {"name": "triplet", "margin": 0.5, "triplets": "rows"}, "sampler": "triplets"}
 BASELINES: dict[str | None, dict[str, dict[str, Any]]] = {
@@ -90,7 +90,7 @@ def run_plan(
         configs: settings of the runs, in the order of the table.
         packed: prepared dataset of all runs.
         folder: folder for the report and the embeddings of the trunk before training.
-        steps: prints the steps.
+        steps: counter that prints the steps.
         also: folders of finished runs to include in the report.
         published: published results on this dataset, shown in the table.
 

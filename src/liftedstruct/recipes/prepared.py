@@ -35,7 +35,7 @@ def check_data(image_set: ImageSet, packed: PackedImages, folder: Path, force: b
     say("\n".join(f"      {line}" for line in found["text"].splitlines() if line))
     if found["serious"] and not force:
         raise ValueError(
-            f"{image_set.root} must have no serious issues, see above. Fix them, or write a list without those images "
+            f"{image_set.root} must have no serious issues, see above. Fix them, or write a list without the affected images "
             "with 'liftedstruct check --fix', or pass --force."
         )
 

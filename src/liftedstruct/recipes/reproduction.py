@@ -61,7 +61,7 @@ def reproduce(
         weights: file with the trunk's weights, or "random".
         steps: training steps per run. Default: the preset's.
         crop: side of the center crop that is embedded, in pixels. Default: the preset's.
-        force: continue even if the dataset is incomplete.
+        force: continue even if the dataset is incomplete or was prepared with other settings.
         dry_run: return the plan with an estimate of its time, and train nothing.
 
     """
@@ -176,5 +176,5 @@ def _plan_text(plan: Plan, chosen: Plan, title: str, dataset: KnownDataset) -> s
         rows.append(f"  {run:<{max(map(len, plan))}}  {describe_run(config)}: {status}")
     lines = [f"plan: {title}", *rows]
     speed = f"{pace.train:.3g} images/s training and {pace.embed:.3g} images/s embedding, measured on noise"
-    lines.append(f"about {duration(total)} in total on this machine ({speed}), without preparation, evaluation and the report")
+    lines.append(f"about {duration(total)} in total on this machine ({speed}), excluding preparation, evaluation and report")
     return "\n".join(lines)

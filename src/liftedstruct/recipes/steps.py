@@ -1,4 +1,4 @@
-"""Numbered steps of a recipe, printed to stderr, and durations in words."""
+"""Numbered steps of a recipe, printed to stderr, and formatted durations."""
 
 import contextlib
 import time
@@ -33,7 +33,7 @@ class Steps:
 
     @property
     def took(self) -> str:
-        """Time since the start, in words."""
+        """Time since the start, formatted."""
         return duration(time.monotonic() - self.start)
 
 

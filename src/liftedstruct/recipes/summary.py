@@ -98,5 +98,5 @@ def _protocol(run: EvaluatedRun) -> str:
     return (
         f"{len(run):,} test images of {n_classes:,} classes{unseen}, {protocol['size']} px ({protocol['resize_mode']}), "
         f"one center crop of {protocol['crop']} px, Euclidean distance, affinity propagation with {n_classes:,} clusters; "
-        f"trunk {protocol['trunk']}; p-values of paired tests over classes."
+        f"trunk {protocol['trunk']}; p-values from paired tests over classes."
     )

@@ -62,8 +62,8 @@ def map_html(
 ) -> str:
     """Return an HTML fragment with an interactive map: style, script and data.
 
-    Thumbnails have 96 px for small datasets and 48 px for large ones. If the map would exceed `max_bytes`, first their quality
-    and then their side is lowered, and the map states it.
+    Thumbnails are 96 px wide for small datasets and 48 px for large ones. If the map would exceed `max_bytes`, first their
+    quality and then their side is lowered, and a note below the map says so.
 
     Args:
         views: one per run, of the same n images; the map can switch between them.
@@ -131,7 +131,7 @@ def _in_unit_square(positions: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def _along_a_curve(places: NDArray[np.float32]) -> Indices:
-    """Return the images in Morton order, in which close images are close.                                              (n,)"""
+    """Return the images in Morton order, in which images close on the map are close.                                   (n,)"""
     cells = (np.clip(places, 0, 1) * 0xFFFF).astype(np.int64)
     code = np.zeros(len(cells), np.int64)
     for bit in range(16):

@@ -105,7 +105,7 @@ class Atlas {
     this.scene.least = this.searched !== null && this.sizes[this.searched] <= FEW ? 24 : 0;
     const none = this.onlyFailures && !this.view.failures;
     this.find(".message").hidden = !none;
-    this.find(".message").textContent = none ? "No failures: the nearest neighbor of every image is of the same class." : "";
+    this.find(".message").textContent = none ? "No failures: the nearest neighbor of every query is of the same class." : "";
     if (this.camera.width) this.repaint();
   }
 

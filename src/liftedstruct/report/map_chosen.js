@@ -3,7 +3,7 @@
 const LEAST = 34; // minimum side of the selected image and its neighbors in CSS pixels
 const CARD = 144; // side of the image on the card
 const SIGNS = {
-  right: [[-0.45, 0.02, -0.1, 0.38, 0.48, -0.35]], // a tick, as lines in a unit circle
+  right: [[-0.45, 0.02, -0.1, 0.38, 0.48, -0.35]], // a check mark, as lines in a unit circle
   wrong: [[-0.38, -0.38, 0.38, 0.38], [-0.38, 0.38, 0.38, -0.38]], // a cross
   rest: [[-0.4, 0, 0.4, 0]], // a dash
 };

@@ -34,7 +34,7 @@ function verdict(rank, k) {
   if (rank === 0) return ["alone", "the only image of its class"];
   if (rank === 1) return ["right", "nearest neighbor is right"];
   const where = rank > k ? `beyond these ${k}` : "";
-  return ["wrong", `first right neighbor: rank ${rank.toLocaleString("en")}${where && `, ${where}`}`];
+  return ["wrong", `first positive: rank ${rank.toLocaleString("en")}${where && `, ${where}`}`];
 }
 
 class Panel {
@@ -74,7 +74,7 @@ class Panel {
       const button = element("button", kinds[place], this.picture(j, 56));
       button.type = "button";
       button.dataset.image = j;
-      const words = { right: " right", wrong: " wrong", rest: " other class, after all of its own" };
+      const words = { right: " right", wrong: " wrong", rest: " other class, after all of the query's class" };
       const said = element("span", "said", this.mark(kinds[place]), words[kinds[place]]);
       const distance = element("span", "distance", `distance ${nearness(distances[place])}`);
       const line = element("span", "line", said, distance);

@@ -1,5 +1,5 @@
 // Drawing of the map. It consists of square tiles, each drawn once per scale: dots if the images would be too small, otherwise
-// thumbnails. So a frame is about a dozen copies, independent of the number of images.
+// thumbnails. A frame copies only about a dozen tiles, whatever the number of images.
 
 const TILE = 512; // side in device pixels
 const BUDGET = 8; // milliseconds of drawing per frame
@@ -234,7 +234,7 @@ class Tile {
   }
 }
 
-// All tiles of one scale, or with `dots`, of dots at any scale.
+// All tiles of one scale; with `dots`, they show dots even if thumbnails would fit.
 class Layer {
   constructor(scene, scale, dots = false) {
     Object.assign(this, { scene, scale, dots, tiles: new Map() });

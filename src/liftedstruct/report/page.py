@@ -33,9 +33,9 @@ GALLERIES = {
 CONCEPTS = {
     "batch-graph": (
         "A batch as a graph",
-        "Contrastive and triplet losses use some pairs of a batch, the lifted structured loss uses all of them.",
+        "Contrastive and triplet losses use some pairs of a batch; the lifted structured loss uses all of them.",
     ),
-    "mining": ("Hard negatives", "Each positive pair is pushed away by the hard negatives of both of its images."),
+    "mining": ("Hard negatives", "Both images of a positive pair are pushed away from their hard negatives."),
     "failure-modes": (
         "Failure modes of simpler losses",
         "The arrows are negative gradients, computed with the losses of this package.",
@@ -56,7 +56,7 @@ def write_report(
         runs: run folders that hold `embeddings.npz`, or files of embeddings, all of the same images.
         out: file to write.
         title: title of the report. Default: the name of the dataset.
-        max_mb: maximum size of the file in megabytes (10^6 bytes). The thumbnails of the map use what the rest leaves.
+        max_mb: maximum size of the file in megabytes (10^6 bytes). The thumbnails of the map use the remaining space.
         progress: print progress to stderr.
 
     """
@@ -138,7 +138,7 @@ def _hues(runs: Sequence[EvaluatedRun]) -> dict[EvaluatedRun, str]:
 
 
 def _gallery(kind: str, run: EvaluatedRun) -> dict[str, Any]:
-    """Return queries with their nearest neighbors and, if it is not among these, the nearest right image."""
+    """Return queries with their nearest neighbors and, if it is not among these, the nearest positive."""
     distances, neighbors = run.nearest
     queries = choose_queries(kind, run.labels, neighbors, distances, count=QUERIES, embeddings=run.embeddings)
     shown = np.concatenate((queries.rows, queries.neighbors.reshape(-1), queries.nearest_right))

@@ -34,7 +34,7 @@ def read_runs(paths: Sequence[str | Path], progress: bool = True) -> list[Evalua
     for run in runs[1:]:
         if not run.scores.same_images(runs[0].scores):
             raise ValueError(
-                f"the runs of a report must be of the same images in the same order, {runs[0].file} and {run.file} are not. "
+                f"runs of a report must be of the same images in the same order, but {runs[0].file} and {run.file} are not. "
                 "Embed the same part of the same dataset with each."
             )
     for warning in dict.fromkeys(warning for run in runs for warning in run.warnings):
@@ -45,7 +45,7 @@ def read_runs(paths: Sequence[str | Path], progress: bool = True) -> list[Evalua
 def read_scores(path: str | Path, found: Embeddings) -> Scores:
     """Load the saved scores of embeddings with the values of K that a report shows.
 
-    Raises a ValueError with the command to run if there are no such scores.
+    Raises a ValueError with the command to run if these scores are missing.
 
     Args:
         path: run folder, or file of embeddings.
@@ -57,14 +57,14 @@ def read_scores(path: str | Path, found: Embeddings) -> Scores:
     if scores is None:
         problem = f"there is no {file}"
     elif not are_scores_of(scores, found):
-        problem = f"{file} is of other embeddings"
+        problem = f"{file} holds scores of other embeddings"
     elif 1 not in scores.recall or "affinity" not in scores.clusters:
         problem = f"{file} lacks Recall@1 or the clusters of affinity propagation"
     elif scores.singles != "leave-out":
         problem = f"{file} counts images alone in their class as misses"
     else:
         return with_recall_at(scores, KS_OF.get(str(found.protocol.get("data")), KS))
-    raise ValueError(f"{path} must have been evaluated, {problem}. Run: liftedstruct evaluate {shlex.quote(str(path))}")
+    raise ValueError(f"{path} must have been evaluated, but {problem}. Run: liftedstruct evaluate {shlex.quote(str(path))}")
 
 
 def _read(path: Path, progress: bool) -> EvaluatedRun:

@@ -151,11 +151,11 @@ def introduction(runs: Sequence[EvaluatedRun]) -> str:
         return text
     evaluations = count_test_evaluations(Path(first.data), first.protocol.get("checksum"))
     if evaluations is None:
-        return f"{text} The number of evaluations on these test classes is unknown, since the dataset is no longer there."
+        return f"{text} The number of evaluations on these test classes is unknown, since the dataset no longer exists."
     if not evaluations:
         return f"{text} No evaluation on these test classes is logged."
     times = "once" if evaluations == 1 else f"{evaluations:,} times"
-    return f"{text} These test classes were evaluated {times} so far. Scores are optimistic if runs are chosen by them."
+    return f"{text} These test classes have been evaluated {times} so far. Scores are optimistic if runs are chosen by them."
 
 
 def recall_finding(runs: Sequence[EvaluatedRun]) -> str:

@@ -1,8 +1,8 @@
 r"""Definition of the exact distance, and a bound on the error of a float32 matrix product.
 
-The distance of two images is defined to the last bit: $D_{ij}^2 = \sum_k (x_{ik} - x_{jk})^2$, with differences, squares and
-sum in float64, added in the order of the dimensions. Thus $D_{ij} = D_{ji}$, equal vectors have distance 0, and images at equal
-$D^2$ are tied; of these, the one with the lower index counts as nearer.
+The distance between two images is defined to the last bit: $D_{ij}^2 = \sum_k (x_{ik} - x_{jk})^2$, with differences, squares
+and sum in float64, added in the order of the dimensions. Thus $D_{ij} = D_{ji}$, equal vectors have distance 0, and images at
+equal $D^2$ are tied; of these, the one with the lower index counts as nearer.
 
 Nearly all comparisons are decided much faster, from the float32 product $a_i \cdot a_j$ of the centered and scaled vectors
 $a = s (x - c)$. `slack` bounds the rounding error for any order of summation, so a comparison with a larger gap agrees with the
@@ -34,7 +34,7 @@ kernel: Decorator = compiled(nogil=True, error_model="numpy")
 U = 2.0**-24  # half a unit in the last place of float32
 LARGEST = 1e37  # squares up to this value cannot overflow float32 in intermediate results
 SAMPLE = 1024  # rows used to estimate the center and the scale
-TINY = 2.0**-120  # error of float32 by underflow, per dimension
+TINY = 2.0**-120  # bound on the underflow error of float32, per dimension
 
 
 def as_cpu_matrix(embeddings: EmbeddingsLike) -> Tensor:
@@ -99,13 +99,13 @@ class Scaler(NamedTuple):
 
 @kernel
 def gamma(d: int) -> float:
-    """Return the relative error of a float32 product of d terms, for any order of summation."""
+    """Return a bound on the relative error of a float32 dot product of d terms, for any order of summation."""
     return d * U / (1 - d * U)
 
 
 @kernel
 def slack(norm_i: float, norm_j: float, d: int, c: float, least: float) -> float:
-    r"""Bound the difference of the float32 value of a_i·a_j - h_j and its value according to `squares`, with h = ‖a‖² / 2.
+    r"""Bound the difference between the float32 value of a_i·a_j - h_j and its value by `squares`, with h = ‖a‖² / 2.
 
     The error of the product is at most gamma(d) ‖a_i‖‖a_j‖. The rounding errors of a, h, the difference and the float64 sums
     add up to at most 5 U (‖a_i‖ + ‖a_j‖)², and the error of a float32 threshold c is at most 2 U |c|.
@@ -117,7 +117,7 @@ def slack(norm_i: float, norm_j: float, d: int, c: float, least: float) -> float
 
 @kernel
 def squares(X: NDArray[np.floating], i: int, Y: NDArray[np.floating], columns: Integers, count: int, out: Doubles) -> None:
-    """Compute D² from row i of X to the first `count` rows `columns` of Y, as defined above, for eight rows at a time."""
+    """Compute D² from row i of X to the rows `columns[:count]` of Y, as defined above, eight rows at a time."""
     d = X.shape[1]
     q = 0
     while q + 8 <= count:

@@ -1,8 +1,8 @@
 """Exact nearest neighbors: faiss finds candidates in float32, which are ranked by the exact distance.
 
 A float32 search alone may rank near ties incorrectly and drop one at the end of the list. This search therefore requests a few
-extra candidates and ranks them with `squares`. The list is accepted if the bound on the rounding error excludes that any other
-image is as near. Otherwise the search is repeated for that query with more candidates, in the end with all images.
+extra candidates and ranks them with `squares`. The list is accepted if the bound on the rounding error rules out that any other
+image is as near. Otherwise the search is repeated for that query with more candidates, eventually with all images.
 """
 
 from functools import cached_property
@@ -30,7 +30,7 @@ ENTRIES = 1 << 21  # list entries per block of queries
 def nearest_neighbors(
     embeddings: Array, k: int, queries: EmbeddingsLike | None = None, metric: str = "euclidean"
 ) -> tuple[Array, Array]:
-    """Find the k nearest embeddings of each query, nearest first.
+    """Find the k embeddings nearest to each query, nearest first.
 
     The result is exact. Of two embeddings at the same squared distance, the one with the lower index comes first.
 
@@ -137,7 +137,7 @@ class NeighborSearch:
         return torch.cat([D2 for D2, _ in lists]), torch.cat([order for _, order in lists])
 
     def _squares(self, Q: Tensor, j: Tensor) -> Tensor:
-        """Compute the exact D² of each query to its list of rows of X.                                         (b, c)"""
+        """Compute the exact D² from each query to the rows of X in its list.                                   (b, c)"""
         D2 = np.empty(j.shape)
         source, lists, gallery = Q.numpy(), j.numpy(), self.X.numpy()
         parts = blocks_of(len(Q), max(1, (1 << 22) // (j.shape[1] * Q.shape[1])))  # a few milliseconds each
@@ -159,7 +159,7 @@ def _queries(queries: EmbeddingsLike, X: Tensor) -> Tensor:
         )
     bad = (~Q.isfinite().all(dim=1)).nonzero().squeeze(1)
     if len(bad):
-        raise ValueError(f"queries must be finite, row {int(bad[0])} is not (first of {len(bad)} such rows). Drop them.")
+        raise ValueError(f"queries must be finite, but row {int(bad[0])} is not (first of {len(bad)} such rows). Drop them.")
     return Q
 
 
@@ -171,7 +171,7 @@ def _unit(X: Tensor, what: str) -> Tensor:
     zero = (largest == 0).squeeze(1)
     if zero.any():
         raise ValueError(
-            f"{what} must be nonzero for metric='cosine', row {int(zero.nonzero()[0])} is zero "
+            f"{what} must be nonzero for metric='cosine', but row {int(zero.nonzero()[0])} is zero "
             f"(first of {int(zero.sum())} such rows). Drop it, or use metric='euclidean'."
         )
     unit = X.double() / largest
@@ -180,6 +180,6 @@ def _unit(X: Tensor, what: str) -> Tensor:
 
 @kernel
 def squares_of_lists(Q: NDArray[np.floating], X: NDArray[np.floating], lists: Integers, out: Doubles) -> None:
-    """Compute D² of each query to its list of rows of X."""
+    """Compute D² from each query to the rows of X in its list."""
     for r in range(len(Q)):
         squares(Q, r, X, lists[r], lists.shape[1], out[r])

@@ -54,10 +54,10 @@ def r_precision(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
     Returns:
         The average over the queries that have a positive, 0 to 1.
 
-    In this example, the two nearest neighbors of the `a` at 0 and of the `a` at 1 are both `a`. The `a` at 3 has a `b` at 3.5
-    and an `a` at 1, one of two. The nearest neighbor of the `b` at 3.5 is an `a`, and that of the `b` at 9 is a `b`.
-
     Examples:
+        The two nearest neighbors of the `a` at 0 and of the `a` at 1 are both `a`. The `a` at 3 has a `b` at 3.5 and an `a` at
+        1: one of two is a positive. The nearest neighbor of the `b` at 3.5 is an `a`; for the `b` at 9, it is a `b`.
+
         >>> import numpy as np
         >>> r_precision(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"])  # (1 + 1 + 1/2 + 0 + 1) / 5
         0.7
@@ -141,7 +141,7 @@ def _hits_up_to_r(embeddings: EmbeddingsLike, labels: LabelsLike) -> Iterator[tu
 
 
 def _hits(embeddings: EmbeddingsLike, labels: LabelsLike, k: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield for blocks of queries which of the k nearest (default: R) are positives, (b, k), and R, (b,) in float64."""
+    """Yield, per block of queries, which of the k nearest (default: R) are positives, (b, k), and R, (b,) in float64."""
     X = as_cpu_matrix(embeddings)
     y = as_labels(labels, X)
     _, classes, sizes = y.unique(return_inverse=True, return_counts=True)

@@ -79,7 +79,7 @@ def count(
     least: float,
     nearer: Integers,
 ) -> None:
-    """Add to `nearer` the numbers of images nearer than the nearest positive, for rows and columns of G = a_i·a_j, i < j."""
+    """Add to `nearer` the number of images nearer than the nearest positive, for each row and column of G = a_i·a_j, i < j."""
     d = X.shape[1]
     low, high, half = np.empty(STRIP, np.float32), np.empty(STRIP, np.float32), np.empty(STRIP, np.float32)
     open_columns, near, found = np.empty(STRIP, np.int64), np.empty(STRIP, np.int64), np.empty(STRIP)
@@ -131,10 +131,10 @@ def is_open(v: np.float32, low: np.float32, high: np.float32) -> bool:
 
 @kernel
 def compare(row: Singles, bounds_i: Bounds, bounds: ColumnBounds, counts: NDArray[np.int32]) -> tuple[int, int]:
-    """Count the columns certainly nearer to the row, the open comparisons, and in `counts` the rows nearer to each column.
+    """Return how many columns are certainly nearer to the row than its nearest positive, and the number of open comparisons.
 
-    Bounds are c - slack, c + slack and h, for the row and for each column. The loop is written to be vectorized: 32-bit numbers
-    only, and no branches.
+    Columns to which the row is certainly nearer than their nearest positive are counted in `counts`. Bounds are c - slack,
+    c + slack and h, for the row and for each column. The loop is written to be vectorized: 32-bit values only, no branches.
     """
     (low_i, high_i, half_i), (low, high, half) = bounds_i, bounds
     n_nearer, n_open = np.int32(0), np.int32(0)

@@ -62,10 +62,10 @@ def recall_at_k(
     Raises:
         ValueError: if no class has two images, or if an input is invalid.
 
-    In this example, the `a` at 3 has a `b` before its first `a`, the `b` at 3.5 has all three `a` before its `b`, and the `c`
-    is alone in its class.
-
     Examples:
+        The `a` at 3 has a `b` before its first `a`, the `b` at 3.5 has all three `a` before its `b`, and the `c` is alone in
+        its class.
+
         >>> import numpy as np
         >>> x = np.array([[0.0], [1.0], [3.0], [3.5], [9.0], [20.0]])
         >>> recall = recall_at_k(x, ["a", "a", "a", "b", "b", "c"], ks=(1, 2, 3))
@@ -143,7 +143,7 @@ def _first_ranks(X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: in
         counts = np.zeros(columns.stop, np.int64)
         for rows in blocks_of(columns.stop, height):
             A = scaler.transform(X, order[rows])
-            j0 = max(columns.start, rows.start)  # skip what is left of the diagonal: D is symmetric
+            j0 = max(columns.start, rows.start)  # skip the part left of the diagonal: D is symmetric
             G = space[: len(A) * (columns.stop - j0)].view(len(A), columns.stop - j0)
             torch.mm(A, B[j0 - columns.start :].T, out=G)  # a_i·a_j                                  (b, w)
             count(G.numpy(), rows.start, j0, source, order, norms, c, t, p, scaler.least, counts)

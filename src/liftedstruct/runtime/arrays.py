@@ -31,8 +31,8 @@ def load_arrays(path: str | Path, names: Collection[str] | None = None) -> dict[
         names: load only these arrays of an .npz file. Names that it does not have are ignored.
 
     Raises:
-        OSError: the file cannot be opened.
-        ValueError: the file cannot be loaded. The message is one line and does not contain the file name.
+        OSError: if the file cannot be opened.
+        ValueError: if the file cannot be loaded. The message is one line and does not contain the file name.
 
     """
     with Path(path).open("rb") as stream:

@@ -100,8 +100,8 @@ def is_temporary(name: str) -> bool:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove temporary files left by processes of this host that no longer run."""
-    if sys.platform == "win32":  # the standard library cannot check whether a process runs
+    """Remove temporary files left by processes of this host that are no longer running."""
+    if sys.platform == "win32":  # the standard library cannot check whether a process is running
         return
     try:
         files = list(folder.iterdir())
@@ -154,7 +154,8 @@ def locked(file: Path, what: str) -> Iterator[None]:
         except BlockingIOError as error:
             owner = os.read(fd, 20).decode("ascii", "replace").strip() or "unknown"
             raise ValueError(
-                f"{file.parent} must be used by one {what} at a time, it is in use by process {owner}. Wait for it, or stop it."
+                f"{file.parent} must be used by one {what} at a time, but is in use by process {owner}. "
+                "Wait for it, or stop it."
             ) from error
         os.ftruncate(fd, 0)
         os.write(fd, f"{os.getpid()}\n".encode("ascii"))
@@ -184,7 +185,7 @@ def _lock(fd: int) -> None:
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
-        _warn("this file system does not support locks: do not run the same command twice at once")
+        _warn("this file system does not support locks: do not run the same command more than once at a time")
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Input validation of the public functions. An error message states the rule, the value and the remedy."""
+"""Input validation for the public functions. An error message states the rule, the value and the remedy."""
 
 import difflib
 import math
@@ -37,7 +37,7 @@ INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torc
 
 
 def as_embeddings(embeddings: EmbeddingsLike) -> Tensor:
-    """Return embeddings as a float32 or float64 tensor of shape (m, d). Keeps the autograd graph; half types become float32."""
+    """Return embeddings as a float32 or float64 tensor of shape (m, d). Keeps the graph; half precision becomes float32."""
     X = embeddings if isinstance(embeddings, Tensor) else torch.from_numpy(_plain_array(embeddings))
     if X.dtype not in FLOATS:
         raise ValueError(f"embeddings must be of a float type, got {_dtype(X)}. Convert them with .float().")
@@ -93,7 +93,7 @@ def check_finite(embeddings: Tensor, total: float) -> None:
     row = int(bad.nonzero()[0])
     value = embeddings[row][~embeddings[row].isfinite()][0].item()
     raise ValueError(
-        f"embeddings must be finite, row {row} holds {value} (first of {int(bad.sum())} such rows). "
+        f"embeddings must be finite, but row {row} holds {value} (first of {int(bad.sum())} such rows). "
         "Lower the learning rate, or clip the gradient."
     )
 
@@ -111,7 +111,7 @@ def check_temperature(temperature: float) -> float:
     number = as_number(temperature)
     if not 0 < number < math.inf:
         raise ValueError(
-            f"temperature must be a finite number > 0, got {temperature!r}. The paper uses none, which equals 1.0."
+            f"temperature must be a finite number > 0, got {temperature!r}. The paper uses none, which is equivalent to 1.0."
         )
     return number
 

@@ -12,6 +12,6 @@ def require(module: str, extra: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:  # the package itself, or one of its dependencies
         raise ValueError(
-            f"{module} must be installed with its dependencies, {error.name} is missing. "
+            f"{module} must be installed with its dependencies, but {error.name} is missing. "
             f"Run: pip install 'liftedstruct[{extra}]'"
         ) from error

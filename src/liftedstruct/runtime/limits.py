@@ -1,6 +1,6 @@
 """Memory and CPU cores available to this process, including the limits of control groups (cgroups) in containers.
 
-A limit applies to a group and to all groups below it, so the limits of this process's group and of its parents count.
+A limit applies to a group and to all groups below it, so the limits of this process's group and of all its parents apply.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Thread counts for small workloads, and parallel loops with one single-threaded matrix product per core.
 
 Threads that each multiply a block and process it while it is in cache are faster than threads that share one product and
-synchronize after it. It also keeps the idle threads of one pool from spinning while another pool works.
+synchronize after it. This also keeps the idle threads of one pool from spinning while another pool works.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Default dataset: rendered product images with any number of classes and no assets.
+"""Default dataset: rendered images of products, with any number of classes and no external assets.
 
 Suggested reading order: `shapes` (one file per category), `materials` and `textures` (surfaces), `scene` (one image of a
 product), then `meshes`, `primitives` and `rasterizer` (geometry and rendering).

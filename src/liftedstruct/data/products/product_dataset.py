@@ -71,7 +71,7 @@ def product_images(n_classes: int = 1000, images_per_class: int | None = None, s
 def class_sizes(n_classes: int, images_per_class: int | None = None, seed: int = 0) -> list[int]:
     """Return the number of images per class: 2 to 12 with a mean of 120,053 / 22,634, or exactly `images_per_class`.
 
-    The total is that mean times `n_classes`, rounded. To reach it, classes in turn gain or lose one image after the draw.
+    The total is that mean times `n_classes`, rounded. After the draw, one image at a time is added or removed to match it.
 
     Examples:
         >>> sum(class_sizes(22634))

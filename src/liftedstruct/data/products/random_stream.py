@@ -1,6 +1,6 @@
 """Reproducible random draws: a Mersenne Twister seeded by a string, using only `random()`.
 
-Python guarantees the sequence of `random.Random.random()` across versions, but not that of the other methods.
+Python guarantees only the sequence of `random.Random.random()` across versions, not the results of other methods.
 """
 
 import random

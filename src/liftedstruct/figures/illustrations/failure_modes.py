@@ -1,4 +1,4 @@
-"""Failure modes: contrastive and triplet losses move a point the wrong way, the whole batch the right way (Figure 5)."""
+"""Failure modes: contrastive and triplet losses move a point the wrong way, the lifted structured loss does not (Figure 5)."""
 
 import math
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ POD_SIDE = (
 
 
 def coffee_maker(m: Mesh, rng: RandomStream) -> None:
-    """Build a drip machine with a jug, an espresso machine or a pod machine."""
+    """Build a drip coffee maker with a carafe, an espresso machine or a pod machine."""
     materials = case_materials(rng)
     build = rng.choice((_drip, _drip, _espresso, _pod))
     build(m, rng, *materials)
@@ -36,7 +36,7 @@ def _drip(m: Mesh, rng: RandomStream, body: Material, dark: Material, trim: Mate
         m.lathe(funnel, body, (0, cy, h - head), flat=min(1.1, d / w * 0.75))
         m.box((0, 0.1 * d, h - head / 2), (w * 0.92, 0.8 * d, head), body, bevel)
     m.box((0, 0, h + 0.01), (w * 0.8, d * 0.7, 0.03), dark, 0.012)
-    r, tall = rng(0.36, 0.43) * w, h - head - base - 0.05  # of the jug
+    r, tall = rng(0.36, 0.43) * w, h - head - base - 0.05  # of the carafe
     m.lathe([(0, 0), (r * 1.02, 0), (r * 1.02, 0.012), (0, 0.015)], trim, (0, cy, base))
     belly, neck = rng(0.9, 1.05), rng(0.55, 0.85)
     thermos = rng.chance(0.3)
