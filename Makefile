@@ -1,7 +1,7 @@
 # Targets create .venv and install the package if needed.
 # make demo        train on rendered products and write an HTML report to build/demo
 # make test        run the fast tests on all cores
-# make test-slow   run the slow tests: kills, whole experiments, compilers
+# make test-slow   run the slow tests: killed runs, whole experiments, torch.compile
 # make check       check format, lint and types and run all tests; run before a commit
 # make docs        build the documentation site into build/site
 # make bench       run the benchmarks (about 15 minutes on two cores) and write benchmarks/results/bench.json

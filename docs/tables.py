@@ -9,7 +9,7 @@ A document marks each place with a pair of comments. The text between them is ge
 | key | generated |
 |---|---|
 | `benchmark / section` | table of one section of `bench.json` or `bench-full.json` |
-| `benchmark / section / row` | one value, inline; with ` / baseline` that of a baseline, with ` / baseline / ratio` the ratio |
+| `benchmark / section / row` | one value, inline; with ` / baseline` the baseline's, with ` / baseline / ratio` the ratio |
 | `summary` | table of the rows in `SUMMARY`, with one baseline each |
 | `all` | every section of both files |
 | `machine` | the machine of `bench.json` |
@@ -73,7 +73,7 @@ def fill(document: str, folder: Path = RESULTS) -> str:
 
 
 def read_all(folder: Path = RESULTS) -> dict[str, Results]:
-    """Read the benchmark results by the commands that wrote them."""
+    """Read the benchmark results, keyed by the command that wrote them."""
     return {command: read_results(folder / name) for command, name in COMMANDS.items() if (folder / name).exists()}
 
 
@@ -122,7 +122,7 @@ def find_row(section: Section, what: str) -> Row:
 
 
 def value_of(row: Row, baseline: str = "", ratio: str = "") -> str:
-    """Return a row's own value, that of a baseline, or the ratio to it."""
+    """Return a row's own value, a baseline's value, or the ratio to it."""
     if not baseline:
         return f"{format_number(row.ours)} {row.unit}"
     [other] = [each for each in row.baselines if each.name == baseline]

@@ -20,7 +20,7 @@ except ModuleNotFoundError:  # fall back to nn.Module, so that the steps can be 
 
 
 class LiftedModule(LightningModule):  # type: ignore[misc]
-    """Module that trains with the lifted structured loss and validates by Recall@1 on **all** validation images."""
+    """Module that trains with the lifted structured loss and validates with Recall@1 on **all** validation images."""
 
     def __init__(self, network: nn.Module, sampler: BalancedSampler, lr: float = 1e-2) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class LiftedModule(LightningModule):  # type: ignore[misc]
 
 
 def make_data() -> tuple[LiftedModule, DataLoader[Any], DataLoader[Any]]:
-    """Make 100 training and 100 validation classes; 16 directions separate classes, 16 stronger ones are noise."""
+    """Make 100 training and 100 validation classes; 16 directions separate classes, and 16 stronger ones are noise."""
     torch.manual_seed(0)
     y = torch.arange(200).repeat_interleave(8)
     what, how = torch.randn(200, 16)[y] + 0.3 * torch.randn(1600, 16), 3 * torch.randn(1600, 16)

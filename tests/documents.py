@@ -12,7 +12,7 @@ PAGES = {page.name: page.read_text() for page in sorted((ROOT / "docs").glob("*.
 DOCUMENTS = {"README.md": README, **PAGES}
 
 # Blocks with this title take minutes or more. The tests keep their settings, but use few images and few steps.
-LONG = "; tested on few images, for few steps"
+LONG = "; tested with fewer images and steps"
 FEW = 'out="run/", trunk="small", weights="random", batch_size=8, steps=2, crop=32, freeze=0)'
 
 

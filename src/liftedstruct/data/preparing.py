@@ -12,9 +12,11 @@ import json
 import shutil
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, TypeVar
 
 import numpy as np
 from numpy.lib import format as npy
@@ -46,7 +48,7 @@ __all__ = ["OtherDatasetError", "prepare"]
 PART, CONTENTS_PART = "images.npy.part", "contents.part"  # exist while prepare is unfinished
 LOCK = "prepare.lock"  # exists while prepare runs
 HEADER = 128  # bytes before the first pixel, for the .npy header, which is written at the end
-CHUNK = 16  # images per thread that are decoded before each write
+CHUNK = 16  # images per thread that are decoded ahead of writing
 SYNC_SECONDS = 2.0  # at most about this much work is lost if the process is killed
 BAD_IMAGES = dict.fromkeys(("list", "stop"))
 CHANGES = {  # key of the plan -> message if it differs
@@ -56,6 +58,7 @@ CHANGES = {  # key of the plan -> message if it differs
     "files": "image files changed (size or mtime), or are missing now",
 }
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 def prepare(
@@ -241,32 +244,52 @@ def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: l
         _open_at(folder / CONTENTS_PART, 8 * rows) as contents,
         warnings.catch_warnings(action="ignore"),
         ThreadPoolExecutor(workers, "decode") as pool,
+        ThreadPoolExecutor(1, "sync") as syncer,
         Bar("prepare", n, done, progress) as bar,
     ):
-        while done < n:
-            chunk = range(done, min(n, done + CHUNK * workers))
-            for i, decoded in zip(chunk, pool.map(decode_one, [image_set.paths[i] for i in chunk]), strict=True):
-                pixels, content, reason = decoded
-                if reason == "missing" and fingerprints[i] != "missing":
-                    raise _source_gone(image_set.paths[i], reason)
-                if pixels is None and record["bad_images"] == "stop":
-                    where = f"{image_set.paths[i]!r}: {reason}"
-                    raise ValueError(f"every image must be readable, got {where}. Fix it, or pass bad_images='list'.")
-                if pixels is None:
-                    left_out.append((i, reason))
-                else:
-                    images.write(pixels.data)
-                    contents.write(content.to_bytes(8, "little"))
-                bar.advance()
-            done = chunk.stop
-            if done == n or time.monotonic() - synced > SYNC_SECONDS:
-                for file in (images, contents):
-                    file.flush()
-                    sync(file.fileno())
-                record = record | {"processed": done, "left_out": left_out}
-                write_json(folder / PROGRESS, record)
+        syncing: Future[None] | None = None
+        for i, decoded in enumerate(_map_ahead(pool, decode_one, image_set.paths[done:], CHUNK * workers), start=done):
+            pixels, content, reason = decoded
+            if reason == "missing" and fingerprints[i] != "missing":
+                raise _source_gone(image_set.paths[i], reason)
+            if pixels is None and record["bad_images"] == "stop":
+                where = f"{image_set.paths[i]!r}: {reason}"
+                raise ValueError(f"every image must be readable, got {where}. Fix it, or pass bad_images='list'.")
+            if pixels is None:
+                left_out.append((i, reason))
+            else:
+                images.write(pixels.data)
+                contents.write(content.to_bytes(8, "little"))
+            bar.advance()
+            if i + 1 == n or time.monotonic() - synced > SYNC_SECONDS:
+                images.flush()
+                contents.flush()
+                if syncing is not None:
+                    syncing.result()
+                record = record | {"processed": i + 1, "left_out": [*left_out]}
+                syncing = syncer.submit(_sync, (images.fileno(), contents.fileno()), folder, record)
                 synced = time.monotonic()
+        if syncing is not None:
+            syncing.result()
     return record
+
+
+def _map_ahead(pool: Executor, function: Callable[[str], T], items: Iterable[str], count: int) -> Iterator[T]:
+    """Map in order, with up to `count` calls running or waiting to be consumed."""
+    waiting: deque[Future[T]] = deque()
+    for item in items:
+        waiting.append(pool.submit(function, item))
+        if len(waiting) > count:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _sync(files: tuple[int, ...], folder: Path, record: Json) -> None:
+    """Sync the rows to disk, then replace the record that counts them."""
+    for file in files:
+        sync(file)
+    write_json(folder / PROGRESS, record)
 
 
 def _open_at(file: Path, length: int) -> BinaryIO:

@@ -79,7 +79,7 @@ def fit_linear(X: Floats, labels: Indices, config: TrainConfig, *, progress: boo
 
 
 def choose_lr(X: Floats, labels: Indices, config: TrainConfig, class_names: Sequence[str], *, progress: bool = False) -> float:
-    """Return the learning rate in `LEARNING_RATES` that is best on a held-out fifth of the classes after training on the others.
+    """Return the learning rate in `LEARNING_RATES` that is best on a held-out fifth of the classes, trained on the others.
 
     The score of a class is the mean reciprocal rank of the nearest vector of the same class. A higher learning rate is
     chosen only if its mean score is better by more than the standard error over the classes; otherwise the lower one is,
