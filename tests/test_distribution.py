@@ -33,7 +33,7 @@ def test_wheel(tmp_path: Path) -> None:
     run(tools, "-m", "twine", "check", "--strict", *(tmp_path / "dist").iterdir(), cwd=tmp_path)
     [wheel] = (tmp_path / "dist").glob("*.whl")
     source = ROOT / "src"
-    files = {str(file.relative_to(source)) for file in source.rglob("*") if file.is_file() and file.suffix != ".pyc"}
+    files = {str(file.relative_to(source)) for file in source.rglob("*") if file.is_file() and "__pycache__" not in file.parts}
     with zipfile.ZipFile(wheel) as archive:
         assert {name for name in archive.namelist() if not name.startswith("liftedstruct-")} == files
 
