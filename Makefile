@@ -4,7 +4,7 @@
 # make test-slow   run the slow tests: killed runs, whole experiments, torch.compile
 # make check       check format, lint and types and run all tests; run before a commit
 # make docs        build the documentation site into build/site
-# make bench       run the benchmarks (about 15 minutes on two cores) and write benchmarks/results/bench.json
+# make bench       run the benchmarks (about 20 minutes on two cores) and write benchmarks/results/bench.json
 # make bench-full  also run the long ones (about an hour; CUB-200-2011 from LIFTEDSTRUCT_DATA) and write bench-full.json
 
 PYTHON ?= python3

@@ -6,7 +6,7 @@ The plain loop converts crops to floats, computes (x - 127) / 128 and runs the n
 with glibc's default allocator settings. It runs in a separate process, since these settings are per process, and only the
 loop is timed. The trunk alone processes the same batch of scaled pixels repeatedly, in channels-last memory that is reused;
 "folded" means that batch norms are folded into the convolutions, as in `embed`. The methods alternate; values are medians.
-With LIFTEDSTRUCT_DATA the Recall@K of both pretrained trunks is computed too.
+With --data or LIFTEDSTRUCT_DATA, the Recall@K of both pretrained trunks is computed too.
 """
 
 import argparse

@@ -256,7 +256,7 @@ def bisect_with_peer(similarities: Similarities, S: NDArray[np.float64], guess: 
     largest = 4 * float(np.square(X - X.mean(axis=0)).sum(axis=1).max())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        theirs.find(100, guess, largest, 0.01, None)
+        theirs.find(100, guess, largest, None)
     return [(step.preference, step.n_clusters) for step in theirs.steps]
 
 

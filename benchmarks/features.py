@@ -3,7 +3,7 @@
     python benchmarks/features.py
 
 Two classes of digits (10 classes) are held out at a time, one of wine and iris (3 classes each). The score is Recall@1 in
-percent of the held-out samples against **all** samples: with a single held-out class as gallery it would always be 100.
+percent of the held-out samples against **all** samples: with a single held-out class as the gallery, it would always be 100.
 Features are standardized. Each trial changes one setting; every row is the mean over all folds and two seeds. The script
 writes `benchmarks/results/features.json`.
 """

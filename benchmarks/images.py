@@ -5,7 +5,7 @@
 The script generates 500 x 375 JPEGs in a temporary folder. `prepare`, which writes its file to disk, is compared with pillow's
 decode-and-resize in as many processes as it has threads; their start is not timed and they write nothing. Batches of 128 random
 crops with horizontal flip are read from the packed dataset and by decoding the JPEGs on every read, each in one thread. The
-methods alternate, so that a slow phase of the machine affects all of them; values are medians. On a shared machine only the
+methods alternate, so that a slow phase of the machine affects all of them; values are medians. On a shared machine, only the
 ratios are meaningful. Memory is the anonymous memory of a separate process: pages of a memory map belong to the page cache.
 """
 

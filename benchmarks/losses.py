@@ -4,7 +4,7 @@
 
 Columns: ours (the public function, with input checks), the plain version under autograd, pytorch-metric-learning if its
 (pairs x negatives) tensors fit in memory, and the two matrix products that any such loss needs (X·Xᵀ and M·X). The methods
-alternate, a few calls each, so that a slow phase of the machine affects all of them; values are medians. On a shared machine
+alternate, a few calls each, so that a slow phase of the machine affects all of them; values are medians. On a shared machine,
 only the ratios are meaningful. Memory is the peak resident size of a separate process minus its size before the call.
 """
 

@@ -78,7 +78,7 @@ def memory_bytes(field: str) -> int:
 
 
 def status_bytes(field: str) -> int:
-    """Return a memory field of this process from Linux, such as VmRSS, VmHWM or RssAnon."""
+    """Return a memory field of this process in bytes, such as VmRSS, VmHWM or RssAnon (Linux only)."""
     return kilobytes(Path("/proc/self/status"), field)
 
 

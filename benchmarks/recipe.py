@@ -7,7 +7,7 @@ after, minutes. Finished trials are skipped, so an interrupted search resumes wi
     LIFTEDSTRUCT_DATA=/path/to/data python benchmarks/recipe.py --out recipe --results benchmarks/results/recipe.jsonl
 
 Two searches in parallel with one thread each take a third less time on two cores: `--share 1/2` and `--share 2/2`. Without
-`--share` the script prints the table of all trials and draws the figures (`--figure`, `--curves`).
+`--share`, the script prints the table of all trials and draws the figures (`--figure`, `--curves`).
 `--only "larger crops"` runs one round.
 
 `--remeasure RUN` evaluates the last weights of a trial on the same validation classes with another image or crop size

@@ -2,7 +2,7 @@
 
     python benchmarks/report.py [--images N] [--runs N] [--max-mb MB] [--data FOLDER] [--keep FILE]
 
-Default size: the test classes of Stanford Online Products, 60,502 images of about 11,400 classes. The images are rendered
+Default: 60,502 images, as in the test classes of Stanford Online Products, of about 11,400 classes. The images are rendered
 products prepared at 64 px (cached in FOLDER); the 512-d embeddings are Gaussian classes close enough for some wrong nearest
 neighbors. The script evaluates them and writes the report: Recall@K, affinity propagation to as many clusters as classes,
 neighbors, t-SNE, galleries, figures and map. t-SNE is timed separately.

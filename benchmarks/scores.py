@@ -3,10 +3,9 @@
     python benchmarks/scores.py build/demo/short-seed-0 --name demo
     python benchmarks/scores.py cub-folder --name cub
 
-FOLDER is written by `liftedstruct demo` or `liftedstruct reproduce`. Nothing is run: the script reads the evaluated runs and
-the pretrained trunk's features, and writes `benchmarks/results/scores-NAME.json` with the machine, the settings of each run,
-its scores with 95 % intervals, and its paired difference in Recall@1 from the best run. With several FOLDERs, each is
-compared with its own best run.
+FOLDER is written by `liftedstruct demo` or `liftedstruct reproduce`. Nothing is trained or evaluated: the script reads the
+evaluated runs and the pretrained trunk's features, and writes `benchmarks/results/scores-NAME.json` with the machine, the
+settings of each run, its scores with 95 % intervals, and its paired difference in Recall@1 from the best run of its FOLDER.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     python benchmarks/suite.py [--full] [--only losses,images] [--out FILE]
 
-Without flags it takes about 15 minutes on two cores and writes `benchmarks/results/bench.json`. --full adds the long parts
+Without flags, it takes about 20 minutes on two cores and writes `benchmarks/results/bench.json`. --full adds the long parts
 (CUB-200-2011 from the folder in LIFTEDSTRUCT_DATA, Recall@K of a million rows, scikit-learn's bisection, the report of 60,502
 images), takes about an hour and writes `bench-full.json`. --only replaces the named benchmarks in the file and keeps the
 others, provided that the file is from the same machine and versions. A failing benchmark is recorded as failed, the others

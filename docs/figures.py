@@ -24,7 +24,7 @@ def draw_illustrations(folder: Path) -> None:
 
 
 def draw_products(folder: Path, classes: int = 80, trunk: str = "efficientnet_lite0") -> None:
-    """Draw instructive failures and the map of rendered products, by the pooled features of a pretrained trunk."""
+    """Draw instructive failures and the map of rendered products, using the pooled features of a pretrained trunk."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         run(f"prepare products:{classes} --out {work / 'data'} --size 256")

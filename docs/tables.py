@@ -12,7 +12,7 @@ A document marks each place with a pair of comments. The text between them is ge
 | `benchmark / section / row` | one value, inline; with ` / baseline` the baseline's, with ` / baseline / ratio` the ratio |
 | `summary` | table of the rows in `SUMMARY`, with one baseline each |
 | `all` | every section of both files |
-| `machine` | the machine of `bench.json` |
+| `machine` | command, dates and machine of `bench.json` |
 | `scores NAME: column | column | ...` | test scores in `scores-NAME.json`, written by `benchmarks/scores.py` |
 | `rows NAME` | the rows of `NAME.json` |
 | `trials` | all trials of the recipe search, `recipe.jsonl` |
@@ -125,7 +125,10 @@ def value_of(row: Row, baseline: str = "", ratio: str = "") -> str:
     """Return a row's own value, a baseline's value, or the ratio to it."""
     if not baseline:
         return f"{format_number(row.ours)} {row.unit}"
-    [other] = [each for each in row.baselines if each.name == baseline]
+    baselines = {each.name: each for each in row.baselines}
+    if baseline not in baselines:
+        raise ValueError(f"a key must name a baseline of {row.what!r}, one of {', '.join(baselines)}, got {baseline!r}.")
+    other = baselines[baseline]
     value = other.ratio if ratio else other.value
     return "" if value is None else format_number(value) + ("" if ratio else f" {row.unit}")
 
@@ -153,7 +156,7 @@ def caption(command: str, results: Results, name: str = "") -> str:
 
 
 def scores_table(content: Mapping[str, Any], columns: list[str]) -> str:
-    """Return test scores in percent; the 95 % interval with Recall@1, and the paired difference from the best row."""
+    """Return test scores in percent, the first with its 95 % interval, and the difference in Recall@1 from the best row."""
     header = ["", "dim", *columns, "vs. best (p)"]
     rows = [header]
     for row in content["rows"]:
@@ -162,7 +165,8 @@ def scores_table(content: Mapping[str, Any], columns: list[str]) -> str:
         _, low, high = row["metrics"][columns[0]]
         values[0] += f" ({100 * low:.1f} to {100 * high:.1f})"
         below, _, _, p = row["below_best"]
-        versus = "" if below == 0 else f"{-100 * below:.1f} ({'< 0.001' if p < 0.001 else f'{p:.2f}'})".replace("-", "−")
+        p_value = "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+        versus = "" if below == 0 else f"{-100 * below:.1f} ({p_value})".replace("-", "−")
         rows.append([label, f"{row['dim']:,}", *values, versus])
     short = [re.sub("^Recall(?=@(?!1$))", "", head.removesuffix(", affinity")) for head in header]
     return "\n".join([*markdown([short, *rows[1:]]), "", content["note"]])
@@ -201,7 +205,8 @@ def about(name: str, record: Record) -> str:
     )
     missed = [target for target in record.targets if not target.met]
     sentences = [
-        f"`benchmarks/{name}.py`{f' ({settings})' if settings else ''}, {record.date}, {record.seconds:.0f} s",
+        f"`benchmarks/{name}.py`{f' ({settings})' if settings else ''}, {record.date}",
+        *([f"{record.seconds:.0f} s"] if record.seconds else ()),
         f"{len(record.targets) - len(missed)} of {len(record.targets)} targets met",
         *(f"Missed: {each.value:.2f} {each.what} ({each.limit})" for each in missed),
         *(f"Skipped: {skipped}" for skipped in record.skipped),
@@ -210,7 +215,7 @@ def about(name: str, record: Record) -> str:
 
 
 def markdown(rows: list[list[str]], left: tuple[int, ...] = ()) -> Iterator[str]:
-    """Yield a Markdown table; columns without a header and those in `left` are left-aligned, numbers right-aligned."""
+    """Yield a Markdown table; the first column and those in `left` (default: those without a header) are left-aligned."""
     header, *body = rows
     yield line(header)
     aligned = ("---" if i in left or (not word and not left) or i == 0 else "---:" for i, word in enumerate(header))

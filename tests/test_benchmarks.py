@@ -246,7 +246,7 @@ Z80, 1 cores, 16 GB of memory, CP/M, Python 3.11.0, torch 2.13.0.
 
 ### losses
 
-`benchmarks/losses.py` (largest 64), 2026-01-30, 61 s. 1 of 2 targets met. Missed: 3.00 MB (at most 2). Skipped: no birds.
+`benchmarks/losses.py` (largest 64), 2026-01-30. 61 s. 1 of 2 targets met. Missed: 3.00 MB (at most 2). Skipped: no birds.
 
 **a pass**
 

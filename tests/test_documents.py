@@ -243,6 +243,7 @@ def test_measured_numbers_are_generated(name: str, monkeypatch: pytest.MonkeyPat
 def test_tables_are_made_of_the_results(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = load_tables(monkeypatch)
     assert tables.fill(DOCUMENTS[name]) == DOCUMENTS[name], "Run: python docs/tables.py"
+    assert [found[2] for found in tables.PLACE.finditer(DOCUMENTS[name]) if found[3].strip() in ("", "?")] == []
 
 
 def test_the_page_on_the_report_has_every_figure() -> None:

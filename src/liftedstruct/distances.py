@@ -79,7 +79,7 @@ class ClosePairs(NamedTuple):
 
 @dataclass(frozen=True)
 class SortedBatch:
-    """Batch centered and sorted by class: the class of row i is the size[i] rows that end at last[i].
+    """Batch centered and sorted by class: the class of row i consists of the size[i] rows that end at last[i].
 
     With this layout, the fast losses need no m x m masks and touch only the few positives of each row.
     """
@@ -253,7 +253,7 @@ def workspace(like: Tensor, *shapes: tuple[int, int]) -> list[Tensor]:
     """Create uninitialized matrices that share one allocation.
 
     With several large allocations, glibc returns their memory to the kernel after each call, and the page faults of the next
-    call took up to a fifth of its time. A single allocation is kept and reused.
+    call take up to a fifth of its time. A single allocation is kept and reused.
     """
     sizes = [rows * cols for rows, cols in shapes]
     return [part.view(shape) for part, shape in zip(like.new_empty(sum(sizes)).split(sizes), shapes, strict=True)]

@@ -51,8 +51,8 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
             few classes, a batch has more images per class.
         steps: number of training steps. Default: 300 on vectors; on images, the value of the recipe or the preset.
         lr: learning rate. Default on vectors: one of four values, selected on a held-out fifth of the classes before
-            training on all of them (with fewer than ten classes, the lowest). Default on images: the value of the recipe or
-            the preset.
+            training on all of them (with fewer than ten classes of at least two images, the lowest). Default on images: the
+            value of the recipe or the preset.
         trunk: network that computes the features (images only; see "liftedstruct list trunks"). If `settings` has no `crop`,
             the crop size is the default of the preset or the trunk, reduced for small images so that they are not enlarged.
         preset: changes to the default recipe (images only), a name in `liftedstruct.training.PRESETS`.

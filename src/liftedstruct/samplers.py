@@ -44,7 +44,7 @@ class Sampler(ABC):
     used, so the batches yielded so far are not part of the state: the epoch advances when an iteration begins.
     """
 
-    unit: int = 1  # rows that belong together
+    unit: int = 1  # the batch size is a multiple of this
     layout: str | None = None  # "pairs" or "triplets" if rows 2t.. or 3t.. belong together, as some losses require
     refresh_every: int | None = None  # steps between calls of refresh(); None if it is not needed
     batch_size: int

@@ -244,7 +244,7 @@ def test_many_methods_are_told_apart() -> None:
 
 
 def log_line(step: int, loss: float = 1.0) -> dict[str, float]:
-    return {"step": step, "loss": loss, "active_share": 0.75, "positive_distance": 2.0, "negative_distance": 5.0}
+    return {"step": step, "loss": loss, "active_images": 0.75, "positive_distance": 2.0, "negative_distance": 5.0}
 
 
 def test_training_curves() -> None:

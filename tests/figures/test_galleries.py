@@ -388,5 +388,5 @@ def test_bad_input_to_the_gallery() -> None:
         gallery(HAND, flat, LABELS[:5], NAMES)
     with pytest.raises(ValueError, match=r"side must be a whole number >= 64, got 63"):
         gallery(HAND, flat, LABELS, NAMES, side=63)
-    with pytest.raises(ValueError, match=r"bytes of shape \(6, 64, 64, 3\), got uint8 \(6, 32, 32, 3\)"):
+    with pytest.raises(ValueError, match=r"uint8 of shape \(6, 64, 64, 3\), got uint8 \(6, 32, 32, 3\)"):
         gallery(HAND, lambda rows, side: flat(rows, side // 2), LABELS, NAMES, side=64)

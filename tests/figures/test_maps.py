@@ -166,7 +166,7 @@ def test_bad_input() -> None:
         drawn(P, side=64, tile=3)
     with pytest.raises(ValueError, match=r"labels must have shape \(n,\), one per position: got \(2,\) for 3"):
         drawn(P, labels=[1, 2])
-    with pytest.raises(ValueError, match=r"thumbnails must return bytes of shape \(1, 34, 34, 3\), got float64 \(5,\)"):
+    with pytest.raises(ValueError, match=r"thumbnails must return uint8 of shape \(1, 34, 34, 3\), got float64 \(5,\)"):
         thumbnail_map(P, lambda rows, side: np.zeros(5), side=64)  # type: ignore[arg-type, return-value]
 
 

@@ -60,7 +60,7 @@ def test_placeholders() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(ValueError, match=r"images must be bytes of shape \(n, s, s, 3\), got float64 \(6, 32, 32, 3\)"):
+    with pytest.raises(ValueError, match=r"images must be uint8 of shape \(n, s, s, 3\), got float64 \(6, 32, 32, 3\)"):
         thumbnails_of(IMAGES.astype(float))
     with pytest.raises(ValueError, match=r"got uint8 \(6, 32, 16, 3\)"):
         thumbnails_of(IMAGES[:, :, :16])
@@ -72,5 +72,5 @@ def test_bad_input() -> None:
         thumbnails_of(IMAGES)(np.array([0.0]), 8)
     with pytest.raises(ValueError, match=r"side must be a whole number >= 1, got 0"):
         thumbnails_of(IMAGES)(np.array([0]), 0)
-    with pytest.raises(ValueError, match=r"thumbnails must return bytes of shape \(2, 8, 8, 3\), got float64 \(2, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"thumbnails must return uint8 of shape \(2, 8, 8, 3\), got float64 \(2, 8, 8\)"):
         checked_thumbnails(lambda rows, side: np.zeros((len(rows), side, side)), np.arange(2), 8)  # type: ignore[arg-type, return-value]

@@ -16,7 +16,7 @@ from liftedstruct.training.monitor import TrainingProgress, summarize_batch
 LINE: dict[str, Any] = {
     "step": 50,
     "loss": 3.14159,
-    "active_share": 0.5,
+    "active_images": 0.5,
     "positive_distance": 1.0,
     "negative_distance": 2.0,
     "effective_rank": 7.25,
@@ -30,7 +30,7 @@ def test_active_images_are_those_with_a_gradient() -> None:
     X = torch.tensor([[0.0, 0, 0], [1, 0, 0], [0, 0, 0], [5, 0, 0], [0, 1, 0], [0, 9, 1]], requires_grad=True)
     y = torch.tensor([0, 0, 0, 1, 1, 2])  # rows: a positive pair at 1, negative pairs at 5 and 8, beyond the margin
     (dX,) = torch.autograd.grad(contrastive_loss(X, y, 1.0, pairs="rows"), X)
-    assert summarize_batch(X.detach(), dX, y)["active_share"] == pytest.approx(1 / 3)
+    assert summarize_batch(X.detach(), dX, y)["active_images"] == pytest.approx(1 / 3)
 
 
 def test_signs_of_collapse() -> None:
@@ -137,7 +137,7 @@ def test_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     progress = TrainingProgress(100, 0, 64, wanted=True)
     progress.show(LINE)
     progress.show(LINE | {"step": 51})  # too soon after the first: not shown
-    progress.show(LINE | {"step": 100, "active_share": float("nan")})
+    progress.show(LINE | {"step": 100, "active_images": float("nan")})
     progress.close()
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2

@@ -88,7 +88,7 @@ def test_files_and_log_of_a_run(packed: PackedImages, tmp_path: Path) -> None:
     assert [line["step"] for line in steps] == [1, 2, 4, 6, 8, 10, 12]
     assert steps[0]["lr"] == 1e-3
     assert steps[-1]["lr"] == pytest.approx(1e-3 * (1 + np.cos(np.pi * 11 / 12)) / 2)
-    assert all(0 <= line["active_share"] <= 1 and line["images_per_second"] > 0 for line in steps)
+    assert all(0 <= line["active_images"] <= 1 and line["images_per_second"] > 0 for line in steps)
     validations = [line for line in one.log() if "recall_at_1" in line]
     assert [line["step"] for line in validations] == [0, 4, 8, 12]
     best = max(line["recall_at_1"] for line in validations)

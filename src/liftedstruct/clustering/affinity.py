@@ -1,8 +1,8 @@
 r"""Affinity propagation at a given preference or for a given number of clusters, on all pairs or on a nearest-neighbor graph.
 
-The similarity is $s_{ik} = -\lVert x_i - x_k \rVert^2$. All points have the same preference to be an exemplar, on the same
-scale. The algorithm maximizes the net similarity: the similarities of all points to their exemplars plus the preference for
-each exemplar. A larger preference gives more clusters.
+The similarity is $s_{ik} = -\lVert x_i - x_k \rVert^2$. All points have the same preference to be an exemplar, on the scale
+of the similarities. The algorithm maximizes the net similarity: the similarities of all points to their exemplars plus the
+preference for each exemplar. A larger preference gives more clusters.
 """
 
 import math

@@ -102,7 +102,7 @@ def _by_faiss(points: NDArray[np.float32], K: int, seed: int, n_init: int, max_i
 
 
 def _fill_empty(points: NDArray[np.float32], labels: NDArray[np.int64], K: int) -> None:
-    """Assign to each empty cluster, one at a time and in place, the point farthest from its center and its duplicates.
+    """Assign to each empty cluster, one at a time and in place, the point farthest from its center, with its duplicates.
 
     This point is not at its center, because there would then be fewer distinct points than clusters: the float64 mean of equal
     float32 points is exact, and the squares of float32 differences do not underflow in float64.

@@ -2,8 +2,8 @@
 
 Every image is decoded once. Exact duplicates have the same pixels. Near duplicates have 64-bit perceptual hashes
 (`imagehash.phash`) that differ in few bits **and** similar thumbnails; by the hash alone, many products on white would be
-duplicates. A duplicate within a class is redundant, one across classes is a wrong label, and one across the split is a leak
-that invalidates the scores. Classes in different parts of the split whose names differ only in case, whitespace or Unicode
+duplicates. A duplicate within a class is redundant, one across classes implies a wrong label, and one across the split is a
+leak that invalidates the scores. Classes in different parts of the split whose names differ only in case, whitespace or Unicode
 normalization are most likely a leak, too.
 """
 

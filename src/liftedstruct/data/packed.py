@@ -18,7 +18,7 @@ __all__ = ["DEFAULT_SIZE", "META", "SIZE_PER_CROP", "PackedImages", "read_record
 
 FORMAT, VERSION = "liftedstruct packed", 3
 DEFAULT_SIZE = 256  # side length of the images, as in the paper
-SIZE_PER_CROP = 8 / 7  # ratio of image size to crop size, about 256 to 224
+SIZE_PER_CROP = 8 / 7  # ratio of image size to crop size, as in 256 to 224
 IMAGES, LABELS, CONTENTS, PATHS, META = "images.npy", "labels.npy", "contents.npy", "paths.json", "meta.json"
 PROGRESS = "progress.json"  # exists while prepare is unfinished
 Crops = NDArray[np.uint8]  # (m, crop, crop, 3)
@@ -167,5 +167,5 @@ def _reopen(folder: str, checksum: str, n: int) -> PackedImages:
     """Open a pickled dataset, in a worker process for instance; it must not have been replaced since."""
     packed = PackedImages(folder)
     if (packed.checksum, len(packed)) != (checksum, n):
-        raise ValueError(f"{folder} must be unchanged since it was opened, but prepare has replaced it since. Open it again.")
+        raise ValueError(f"{folder} must be unchanged since it was opened, but prepare has replaced it. Open it again.")
     return packed

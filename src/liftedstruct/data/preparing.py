@@ -1,8 +1,8 @@
 """Prepare a dataset: decode every image once, in parallel, and resume after an interruption.
 
-Rows are appended to `images.npy.part` in the order of the images. Every few seconds the rows are synced to disk, then
-`progress.json` is replaced by a record of how many images are done. On resume, rows beyond that record are truncated.
-`meta.json` is written last, so a folder that contains it is complete.
+Rows are appended to `images.npy.part` in the order of the images. Every few seconds, a background thread syncs the rows to
+disk, then replaces `progress.json` with a record of how many images are done. On resume, rows beyond that record are
+truncated. `meta.json` is written last, so a folder that contains it is complete.
 """
 
 import errno
@@ -49,7 +49,7 @@ PART, CONTENTS_PART = "images.npy.part", "contents.part"  # exist while prepare 
 LOCK = "prepare.lock"  # exists while prepare runs
 HEADER = 128  # bytes before the first pixel, for the .npy header, which is written at the end
 CHUNK = 16  # images per thread that are decoded ahead of writing
-SYNC_SECONDS = 2.0  # at most about this much work is lost if the process is killed
+SYNC_SECONDS = 2.0  # between syncs; a killed process loses at most about this much work plus the duration of one sync
 BAD_IMAGES = dict.fromkeys(("list", "stop"))
 CHANGES = {  # key of the plan -> message if it differs
     "paths": "the list of images changed",
@@ -75,8 +75,8 @@ def prepare(
     """Decode every image once into a folder. Do nothing if that is already done, and resume if it was interrupted.
 
     To decide whether it is done, `prepare` compares the names, sizes and mtimes of the image files, the labels and the
-    settings (their digest is the checksum of the dataset), not the bytes of the files. If the disk or network of the images
-    fails, it raises an OSError, and the next call resumes.
+    settings (their digest is the checksum of the dataset), not the bytes of the files. If the disk or network that holds
+    the images fails, it raises an OSError, and the next call resumes.
 
     Args:
         image_set: Images, classes and split; all parts of the split are prepared.
@@ -267,7 +267,7 @@ def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: l
                 if syncing is not None:
                     syncing.result()
                 record = record | {"processed": i + 1, "left_out": [*left_out]}
-                syncing = syncer.submit(_sync, (images.fileno(), contents.fileno()), folder, record)
+                syncing = syncer.submit(_sync, (images, contents), folder, record)
                 synced = time.monotonic()
         if syncing is not None:
             syncing.result()
@@ -277,18 +277,22 @@ def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: l
 def _map_ahead(pool: Executor, function: Callable[[str], T], items: Iterable[str], count: int) -> Iterator[T]:
     """Map in order, with up to `count` calls running or waiting to be consumed."""
     waiting: deque[Future[T]] = deque()
-    for item in items:
-        waiting.append(pool.submit(function, item))
-        if len(waiting) > count:
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > count:
+                yield waiting.popleft().result()
+        while waiting:
             yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+    finally:  # after an error, do not wait for the rest
+        for each in waiting:
+            each.cancel()
 
 
-def _sync(files: tuple[int, ...], folder: Path, record: Json) -> None:
+def _sync(files: tuple[BinaryIO, ...], folder: Path, record: Json) -> None:
     """Sync the rows to disk, then replace the record that counts them."""
     for file in files:
-        sync(file)
+        sync(file.fileno())  # raises if the file was closed meanwhile
     write_json(folder / PROGRESS, record)
 
 

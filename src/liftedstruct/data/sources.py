@@ -69,8 +69,8 @@ class ArraySource:
 class TarSource:
     """Source of the members of a tar archive, plain or compressed, by their paths in the archive without a leading `./`.
 
-    A plain tar is read in place. A compressed one is decompressed once into an unnamed temporary file, which disappears with
-    the process. Neither is ever loaded into memory as a whole.
+    A plain tar is read in place. A compressed one is decompressed once into an unnamed temporary file, which is removed
+    with the source or the process. Neither is ever loaded into memory as a whole.
     """
 
     def __init__(self, archive: Path) -> None:

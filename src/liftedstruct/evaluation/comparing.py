@@ -94,8 +94,8 @@ def compare(
     $$
 
     with the difference $d$, the difference $d_{-j}$ without class j, and the mean $\bar{d}$ of $d_{-j}$ over the C classes.
-    These contributions sum to $d$. The clusters are not recomputed. `liftedstruct.evaluation.resampling` reports how often
-    the test finds a significant difference between embeddings that differ only by chance.
+    These contributions sum to $d$. The clusters are not recomputed. The module `liftedstruct.evaluation.resampling` documents
+    how often the test finds a significant difference between embeddings that differ only by chance.
 
     Each p-value is for one metric, without correction for multiple tests: of twenty metrics without a difference, expect one
     with p < 0.05.

@@ -30,7 +30,7 @@ OTHER_MARKERS = "DvPp<h>*"
 DASHES = ((0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (4, 2)))  # of published scores, one per source
 RUN_DASHES = ("-", (0, (6, 2)), (0, (2, 1.2)))  # if there are more runs than colors
 CLUSTERINGS = {"affinity": "affinity propagation", "kmeans": "k-means"}  # the paper's method first
-APART, FAR_APART = 3.5, 40.0  # points between the intervals of two methods at the same x; if there is only one x
+APART, FAR_APART = 3.5, 40.0  # spacing of the methods' intervals at the same x, in points; wider if there is only one x
 MANY = 100  # logged steps above which a running mean is drawn too
 MEAN_OF = 25  # the running mean covers 1/25 of the steps on each side
 
@@ -85,7 +85,7 @@ def score_figure(scores: Mapping[str, Mapping[int, Scores]], published: Sequence
 
 @styled()
 def training_curves(logs: Mapping[str, LogLines]) -> Figure:
-    """Plot loss, validation Recall@1, share of active pairs and mean distances against the step, one color per run.
+    """Plot loss, validation Recall@1, fraction of active images and mean distances against the step, one color per run.
 
     Args:
         logs: {run: lines of its log.jsonl}. Missing values are skipped. A vertical line marks the step at which a run failed.
@@ -98,7 +98,7 @@ def training_curves(logs: Mapping[str, LogLines]) -> Figure:
         lines, dashes = logs[run], RUN_DASHES[number // len(OTHER_COLORS) % len(RUN_DASHES)]
         _draw_log(loss, lines, "loss", color, dashes)
         _draw_log(recall, lines, "recall_at_1", color, dashes, 100, marker=marker, ms=5)
-        _draw_log(active, lines, "active_share", color, dashes, 100)
+        _draw_log(active, lines, "active_images", color, dashes, 100)
         _draw_log(distances, lines, "positive_distance", color)
         _draw_log(distances, lines, "negative_distance", color, DASHED)
         handles.append(Line2D([], [], color=color, ls=dashes, label=label))
@@ -106,7 +106,7 @@ def training_curves(logs: Mapping[str, LogLines]) -> Figure:
             loss.axvline(step, color=color, lw=1.2, ls=DASHED)
             place: dict[str, Any] = {"transform": loss.get_xaxis_transform(), "ha": "right", "va": "top", "rotation": 90}
             loss.text(step, 0.97, "failed ", color=color, fontsize=8, **place)
-    for each, title in zip(axes, ("Loss", "Validation Recall@1", "Active pairs", "Mean distance"), strict=True):
+    for each, title in zip(axes, ("Loss", "Validation Recall@1", "Active images", "Mean distance"), strict=True):
         each.set_title(title)
         if not each.lines:
             note_empty(each, "not logged")

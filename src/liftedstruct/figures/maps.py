@@ -93,7 +93,7 @@ def grid_of(positions: NDArray[np.floating], cells: int) -> tuple[Indices, Indic
 
 
 def class_colors(count: int) -> Pixels:
-    """Return one color per class, (count, 3) bytes: hues far from earlier ones, cycling through three lightness levels."""
+    """Return one color per class, uint8 (count, 3): hues far from earlier ones, cycling through three lightness levels."""
     colors = [colorsys.hls_to_rgb(c * GOLDEN % 1, (0.45, 0.62, 0.3)[c % 3], (0.9, 0.8, 0.75)[c % 3]) for c in range(count)]
     return (np.array(colors).reshape(-1, 3) * 255).round().astype(np.uint8)
 

@@ -57,12 +57,12 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {  # by dataset name
 
 
 def published_like(published: Sequence[Published], method: str, size: int) -> tuple[Published, ...]:
-    """Return the published scores of one method and dimension, often none."""
+    """Return the published scores of one method and dimension, if any."""
     return tuple(row for row in published if (row.method, row.size) == (method, size))
 
 
 def published_for(name: str) -> tuple[Published, ...]:
-    """Return the published scores for a dataset by its name in `PackedImages`, often none.
+    """Return the published scores for a dataset by its name in `PackedImages`, if any.
 
     Examples:
         >>> [row.method for row in published_for("CARS196")], published_for("folder")

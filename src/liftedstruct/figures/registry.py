@@ -36,7 +36,7 @@ def recall(runs: Sequence[EvaluatedRun]) -> Figure:
 
 
 def training(runs: Sequence[EvaluatedRun]) -> Figure:
-    """Plot loss, validation Recall@1, active pairs and distances against the training step."""
+    """Plot loss, validation Recall@1, active images and distances against the training step."""
     logs = {run.name: run.log for run in runs if run.log}
     if not logs:
         raise ValueError("at least one run must have a training log, got none. Pass a run folder.")

@@ -25,7 +25,7 @@ def thumbnails_of(images: Pixels, rows: Sequence[int] | Indices | None = None) -
     """Return a function from rows and a side to thumbnails of packed images, (q, side, side, 3).
 
     Args:
-        images: (n, s, s, 3) bytes, such as `PackedImages.images`; from a memory-mapped file, only requested images are read.
+        images: uint8 (n, s, s, 3), such as `PackedImages.images`; from a memory-mapped file, only requested images are read.
         rows: (m,), image of each row, such as `Embeddings.rows`. Default: row i is image i.
 
     Examples:
@@ -36,7 +36,7 @@ def thumbnails_of(images: Pixels, rows: Sequence[int] | Indices | None = None) -
         [[100, 100], [100, 100]]
     """
     if images.ndim != 4 or images.shape[1] != images.shape[2] or images.shape[3] != 3 or images.dtype != np.uint8:
-        raise ValueError(f"images must be bytes of shape (n, s, s, 3), got {images.dtype} {images.shape}. Prepare them first.")
+        raise ValueError(f"images must be uint8 of shape (n, s, s, 3), got {images.dtype} {images.shape}. Prepare them first.")
     every = np.arange(len(images)) if rows is None else as_rows(rows, len(images))
 
     def thumbnails(wanted: Indices, side: int) -> Pixels:
@@ -53,7 +53,7 @@ def checked_thumbnails(thumbnails: Thumbnails, rows: Indices, side: int) -> Pixe
     """Return the thumbnails of these rows, (q, side, side, 3), or raise if the function returns something else."""
     pictures = thumbnails(rows, side)
     if pictures.shape != (len(rows), side, side, 3) or pictures.dtype != np.uint8:
-        wanted = f"bytes of shape {(len(rows), side, side, 3)}"
+        wanted = f"uint8 of shape {(len(rows), side, side, 3)}"
         raise ValueError(
             f"thumbnails must return {wanted}, got {pictures.dtype} {pictures.shape}. Make them with thumbnails_of."
         )

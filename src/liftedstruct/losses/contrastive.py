@@ -7,7 +7,8 @@ J = \frac12 \Bigl( \frac{1}{|\mathcal P|} \sum_{(i,j)\in\mathcal P} D_{ij}^2
     + \frac{1}{|\mathcal N|} \sum_{(i,k)\in\mathcal N} [\alpha - D_{ik}]_+^2 \Bigr)
 $$
 
-**Eq. 1** of the paper (`pairs="rows"`), over m/2 given pairs; half of the value above if half of these are positive:
+**Eq. 1** of the paper (`pairs="rows"`), over m/2 given pairs. If half of these are positive, it is half of the
+expression above over the same pairs:
 
 $$
 J = \frac1m \sum_{(i,j)}^{m/2} y_{ij} D_{ij}^2 + (1 - y_{ij}) [\alpha - D_{ij}]_+^2

@@ -36,7 +36,7 @@ class BatchInspection:
 
     Attributes:
         loss: the lifted structured loss of the batch.
-        collapsed_loss: the loss if all embeddings were identical, the mean of (α + log(|N_i| + |N_j|))² / 2.
+        collapsed_loss: the loss if all embeddings were identical, the mean of (α + log(|N_i| + |N_j|))² / 2; 0 without pairs.
         pairs: (|P|, 2), the positive pairs i < j.
         J: (|P|,), J_ij of Eq. 4 before the hinge.
         active: (|P|,), J_ij > 0.

@@ -62,7 +62,7 @@ def map_html(
 ) -> str:
     """Return an HTML fragment with an interactive map: style, script and data.
 
-    Thumbnails are 96 px wide for small datasets and 48 px for large ones. If the map would exceed `max_bytes`, first their
+    Thumbnails are 96, 64 or 48 px wide, smaller for larger datasets. If the map would exceed `max_bytes`, first their
     quality and then their side is lowered, and a note below the map says so.
 
     Args:
@@ -70,7 +70,7 @@ def map_html(
         labels: (n,), indices into `class_names`.
         class_names: any text.
         captions: n names or paths; any text.
-        thumbnails: function from rows (q,) and a side to (q, side, side, 3) bytes, called with a few hundred rows at a time.
+        thumbnails: function from rows (q,) and a side to uint8 (q, side, side, 3), called with a few hundred rows at a time.
         max_bytes: maximum size of the HTML in UTF-8.
         progress: show a progress bar.
     """

@@ -62,7 +62,7 @@ def write_report(
     """
     out = check_out("out", out)
     if not 0 < as_number(max_mb) < math.inf:
-        raise ValueError(f"max_mb must be a finite number above 0, got {max_mb!r}. Most mail servers accept 20.")
+        raise ValueError(f"max_mb must be a finite number above 0, got {max_mb!r}. Pass 20 for most mail servers.")
     jinja2 = require("jinja2", "figures")
     found = read_runs(runs, progress)
     html = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)

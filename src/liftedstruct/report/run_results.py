@@ -1,4 +1,4 @@
-"""Loading of evaluated runs: embeddings, scores, settings and log."""
+"""Load evaluated runs: embeddings, scores, settings and log."""
 
 import shlex
 from collections.abc import Sequence

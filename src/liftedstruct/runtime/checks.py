@@ -62,7 +62,7 @@ def as_labels(labels: LabelsLike, embeddings: Tensor) -> Tensor:
 
 
 def as_classes(labels: LabelsLike) -> tuple[NDArray[np.int64], NDArray[np.generic]]:
-    """Return class indices 0..C-1 in the shape of the labels (integers, strings or booleans), and the C sorted labels."""
+    """Return class indices 0..C-1 in the shape of the labels (integers, strings or booleans), and the C distinct labels."""
     if isinstance(labels, Tensor):
         _check_integers(labels)
         labels = labels.cpu().numpy()

@@ -1,4 +1,4 @@
-"""Random streams: the last word of a seed (run seed, counter, stream) says what is drawn, so no two choices share a stream."""
+"""Random streams of a training run: the last word of a seed (run seed, counter, stream) says what is drawn."""
 
 __all__ = ["CROPS", "DRAWS", "DROPOUT", "PERMUTATION", "SAMPLE", "VALIDATION", "WEIGHTS"]
 

@@ -22,7 +22,7 @@ HUGE = 1e15  # limit of embedding entries, far below 1.8e19, whose square overfl
 
 
 class DivergedError(ValueError):
-    """Error raised if the loss, the gradient or the embeddings are not finite."""
+    """Error raised if the loss, the gradient or the embeddings are not finite, or the embeddings are huge."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def summarize_batch(embeddings: Tensor, gradient: Tensor, labels: Tensor, scale:
     negative_distance = negative / negatives if negatives else float("nan")
     flat = rank < 2 and X.shape[1] > 2 and m >= 8
     return {
-        "active_share": (gradient.abs().amax(dim=1) > 0).double().mean().item(),
+        "active_images": (gradient.abs().amax(dim=1) > 0).double().mean().item(),
         "positive_distance": positive / positives if positives else float("nan"),
         "negative_distance": negative_distance,
         "mean_norm": X.norm(dim=1).mean().item(),
@@ -106,7 +106,7 @@ class TrainingProgress:
         step, now = line["step"], time.monotonic()
         left = min((self.steps - step) * self.batch_size / max(line["images_per_second"], 0.1), 1e9)  # seconds
         end = datetime.now() + timedelta(seconds=left)
-        active = "" if line["active_share"] != line["active_share"] else f", {line['active_share']:.0%} of images active"
+        active = "" if line["active_images"] != line["active_images"] else f", {line['active_images']:.0%} of images active"
         text = (
             f"loss {line['loss']:.4g}{active}, "
             f"distances {line['positive_distance']:.3g} (positive) and {line['negative_distance']:.3g} (negative), "

@@ -18,8 +18,8 @@ from liftedstruct.trunks import Trunk, make_trunk
 
 __all__ = ["Run", "check_run", "starting_trunk", "train"]
 
-MAY_CHANGE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every")  # do not affect the embedding
-LEFT_TO_TRUNK = ("pool", "train_dim", "crop", "train_crop", "freeze", "pretrained_mix")  # None means the default of the trunk
+MAY_CHANGE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every")  # affect the embedding at most by rounding
+LEFT_TO_TRUNK = ("pool", "train_dim", "crop", "train_crop", "freeze", "pretrained_mix")  # None means a default, see _resolved
 TRAIN_DIM = 512
 
 
@@ -49,8 +49,8 @@ def train(config: TrainConfig, *, progress: bool = True) -> Run:
     stop it at once. If the process is killed, only the work since the last checkpoint is lost. The test classes are never read.
 
     Args:
-        config: all settings. If the run folder already holds a run, its settings must be the same, except those that do not
-            affect the embedding: `data`, `out`, `device`, `threads`, `checkpoint_minutes` and `log_every`.
+        config: all settings. If the run folder already holds a run, its settings must be the same, except those that affect
+            the embedding at most by rounding: `data`, `out`, `device`, `threads`, `checkpoint_minutes` and `log_every`.
         progress: show progress, as a bar on a terminal or as lines of text.
 
     Returns:

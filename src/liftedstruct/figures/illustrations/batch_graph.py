@@ -24,9 +24,9 @@ LOSSES: dict[str, Loss] = {"m/2": contrastive_rows, "2m/3": triplet_rows, "m(m â
 def batch_graph() -> Figure:
     r"""Draw a batch as a graph, with the edges that each of the three losses uses.
 
-    An edge is drawn where $\partial J / \partial D_{ij} \ne 0$. The gradients are computed on six points at equal distances of
-    0.5, so only the loss makes edges differ. Positive pairs are red, solid and above the images; negative pairs are blue,
-    dashed and below. The line width shows the magnitude of the gradient.
+    A loss uses an edge if $\partial J / \partial D_{ij} \ne 0$; unused edges are faint. The gradients are computed on six
+    points at equal distances of 0.5, so only the loss makes edges differ. Positive pairs are red, solid and above the images;
+    negative pairs are blue, dashed and below. The line width shows the magnitude of the gradient.
     """
     X = equidistant(6, 0.5)
     figure, axes = new_figure(10, 3.7, 1, 3)
