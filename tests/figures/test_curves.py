@@ -34,9 +34,8 @@ def scores(recall: dict[int, Triple] | None = None, weights: str = "", **cluster
 def some(value: float, clustering: str = "affinity") -> Scores:
     """Return Recall@1 and Recall@8 near the value, F1 at half and NMI at 90 % of it."""
     f1, nmi = ((part * value, part * value - 0.02, part * value + 0.03) for part in (0.5, 0.9))
-    return scores(
-        {1: (value, value - 0.01, value + 0.02), 8: (value + 0.2, value + 0.15, value + 0.22)}, **{clustering: (f1, nmi)}
-    )
+    clusterings: dict[str, Any] = {clustering: (f1, nmi)}
+    return scores({1: (value, value - 0.01, value + 0.02), 8: (value + 0.2, value + 0.15, value + 0.22)}, **clusterings)
 
 
 PAPERS_GRID = {

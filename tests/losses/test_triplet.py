@@ -24,7 +24,7 @@ def triplets(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 def loop(X: Tensor, y: Tensor, margin: float, semi_hard: bool) -> float:
     """Loop over every anchor, positive and negative, or over the semi-hard negative of each anchor and positive."""
-    values = []
+    values: list[float] = []
     for a in range(len(y)):
         others = [(X[a] - X[n]).norm().item() for n in range(len(y)) if y[n] != y[a]]
         for p in range(len(y)):
