@@ -254,7 +254,7 @@ def test_save_and_load(scores: Scores, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": "another"}, "must be a scores file, got another or damaged file"),
+        ({"format": "another"}, "must be a scores file, got a different or damaged file"),
         ({"version": 1}, r"must be of format version 2, got 1\. Evaluate again\."),
         ({"ranks": [1, 2]}, "must be a scores file"),
         ({"ranks": 3}, "must be a scores file"),
@@ -279,7 +279,7 @@ def test_wrong_files(scores: Scores, tmp_path: Path, change: dict[str, Any], tex
 def test_files_of_another_kind(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "scores.json"
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"scores\.json must be a scores file, got another or damaged file\. Write it"):
+    with pytest.raises(ValueError, match=r"scores\.json must be a scores file, got a different or damaged file\. Write it"):
         Scores.load(file)
 
 

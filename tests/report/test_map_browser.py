@@ -126,7 +126,7 @@ def check_neighbors(page: Page, image: int, squares: Squares = SQUARES, view: in
     rank = squares.view(view).ranks[image]
     verdict = page.locator(".verdict").inner_text()
     assert ("nearest neighbor is right" in verdict) == (rank == 1)
-    assert (f"first positive: rank {rank:,}" in verdict) == (rank > 1)
+    assert (f"nearest positive: rank {rank:,}" in verdict) == (rank > 1)
 
 
 def test_drag(browser_page: Page, tmp_path: Path) -> None:

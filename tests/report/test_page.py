@@ -268,7 +268,7 @@ def test_the_next_step_follows_from_the_results(runs: list[Path], packed: Packed
 
 
 def test_the_next_step_is_below_the_headline(page: Parsed) -> None:
-    assert "Next: check the dataset for duplicates and odd classes: liftedstruct check DATA" in page.text_of("p")
+    assert "Next: check the dataset for bad images and duplicates: liftedstruct check DATA" in page.text_of("p")
 
 
 def test_two_images_of_one_class_and_one_of_another(tmp_path: Path) -> None:

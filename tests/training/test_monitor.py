@@ -152,5 +152,5 @@ def test_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     silent.show(LINE | {"collapsed": True})
     silent.close()
     assert capsys.readouterr().err.startswith(
-        "warning: the embedding has collapsed at step 50: images of different classes are 2"
+        "warning: the embedding is collapsed at step 50: images of different classes are 2"
     )

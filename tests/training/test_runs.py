@@ -342,7 +342,7 @@ def test_validation_classes_held_out_by_the_run(
 def test_collapse_is_reported_once(packed: PackedImages, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     one = run(packed, tmp_path / "run", head={"name": "orthogonal", "scale": 1e-3}, lr=1e-7)
     said = capfd.readouterr().err
-    assert said.count("warning: the embedding has collapsed at step 1: images of different classes are 0.00") == 1
+    assert said.count("warning: the embedding is collapsed at step 1: images of different classes are 0.00") == 1
     assert said.count("warning") == 1
     assert all(line["collapsed"] for line in one.log() if "loss" in line)
     healthy = run(packed, tmp_path / "healthy")

@@ -147,7 +147,7 @@ def check(
     test_classes: str | None = None,
     seed: int = 0,
 ) -> int:
-    """Check a dataset for bad images, duplicates, leaks across the split and odd classes. Exit with 1 on serious issues.
+    """Check a dataset for bad images, duplicates, leaks across the split and small classes. Exit with 1 on serious issues.
 
     Args:
         data: folder, CSV file or archive of images, or products:N for N rendered products.

@@ -111,7 +111,7 @@ class Scores:
                 return Scores._of(record)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{path} must be a scores file, got another or damaged file. Write it with Scores.save "
+                f"{path} must be a scores file, got a different or damaged file. Write it with Scores.save "
                 "or 'liftedstruct evaluate ... --out'."
             ) from error
         raise ValueError(f"{path} must be of format version {VERSION}, got {record['version']!r}. Evaluate again.")

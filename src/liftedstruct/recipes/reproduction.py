@@ -154,7 +154,7 @@ def _check_whole(dataset: KnownDataset, images: ImageSet | PackedImages, data: P
     got = f"{found[0]:,} and {found[1]:,} in {data}"
     if not force:
         raise ValueError(f"{name} must have {expected}, got {got}. Download it again, or pass --force.")
-    say(f"warning: {name} has {expected}, got {got}: the scores cannot be compared with published scores")
+    say(f"warning: {name} should have {expected}, got {got}: the scores cannot be compared with published scores")
 
 
 def _plan_text(plan: Plan, chosen: Plan, title: str, dataset: KnownDataset) -> str:

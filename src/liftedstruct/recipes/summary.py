@@ -97,6 +97,6 @@ def _protocol(run: EvaluatedRun) -> str:
     unseen = "" if seen and seen.any else " not seen in training"
     return (
         f"{len(run):,} test images of {n_classes:,} classes{unseen}, {protocol['size']} px ({protocol['resize_mode']}), "
-        f"one center crop of {protocol['crop']} px, Euclidean distance, affinity propagation with {n_classes:,} clusters; "
+        f"one center crop of {protocol['crop']} px, Euclidean distance, affinity propagation to {n_classes:,} clusters; "
         f"trunk {protocol['trunk']}; p-values from paired tests over classes."
     )

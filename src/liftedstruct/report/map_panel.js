@@ -33,8 +33,8 @@ function nearness(distance) {
 function verdict(rank, k) {
   if (rank === 0) return ["alone", "the only image of its class"];
   if (rank === 1) return ["right", "nearest neighbor is right"];
-  const where = rank > k ? `beyond these ${k}` : "";
-  return ["wrong", `first positive: rank ${rank.toLocaleString("en")}${where && `, ${where}`}`];
+  const where = rank > k ? `not among these ${k}` : "";
+  return ["wrong", `nearest positive: rank ${rank.toLocaleString("en")}${where && `, ${where}`}`];
 }
 
 class Panel {

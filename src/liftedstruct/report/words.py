@@ -117,7 +117,7 @@ def next_step(run: EvaluatedRun, other: EvaluatedRun | None, comparison: Compari
         text = f"train with another seed or test on more classes; there is no significant gain over {_baseline(other)}"
         return text, f"{train} --seed {run.config.seed + 1 if run.config else 1}"
     if run.scores.recall[1].value < HIGH_RECALL:
-        return "check the dataset for duplicates and odd classes", "liftedstruct check DATA"
+        return "check the dataset for bad images and duplicates", "liftedstruct check DATA"
     return "embed other images with this run", "liftedstruct embed RUN FOLDER --part all --out all.npz"
 
 
@@ -155,7 +155,7 @@ def introduction(runs: Sequence[EvaluatedRun]) -> str:
     if not evaluations:
         return f"{text} No evaluation on these test classes is logged."
     times = "once" if evaluations == 1 else f"{evaluations:,} times"
-    return f"{text} These test classes have been evaluated {times} so far. Scores are optimistic if runs are chosen by them."
+    return f"{text} These test classes have been used for evaluation {times}. Scores are optimistic if runs are chosen on them."
 
 
 def recall_finding(runs: Sequence[EvaluatedRun]) -> str:

@@ -51,7 +51,7 @@ def _default(what: str, name: str, **options: Any) -> Any:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """All settings of a run. The defaults are the recipe that performed best on held-out training classes; see docs/recipe.md.
+    """All settings of a run. The defaults are the recipe chosen on held-out training classes; see docs/recipe.md.
 
     `trunk`, `head`, `loss`, `sampler`, `augmentation`, `optimizer` and `schedule` take a name or a mapping with a name and
     options: `loss="triplet"` or `loss={"name": "triplet", "margin": 0.5}`. If the name is omitted, or is the default, options

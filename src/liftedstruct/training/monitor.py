@@ -121,7 +121,7 @@ class TrainingProgress:
             say(f"step {step:,} of {self.steps:,}: {text}")
         if line["collapsed"] and not self.warned:
             say(
-                f"warning: the embedding has collapsed at step {step:,}: images of different classes are "
+                f"warning: the embedding is collapsed at step {step:,}: images of different classes are "
                 f"{line['negative_distance']:.2g} apart on average, and the effective rank is {line['effective_rank']:.1f}. "
                 "Lower lr, raise head.scale, or, with normalize, lower loss.temperature."
             )
