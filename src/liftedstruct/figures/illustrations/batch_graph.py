@@ -43,7 +43,7 @@ def batch_graph() -> Figure:
         ],
         loc="outside upper center",
         ncols=6,
-        title="Edges are drawn where ∂J/∂D ≠ 0; line width shows |∂J/∂D|. Gradients of the three losses on six points "
+        title="Colored edges have ∂J/∂D ≠ 0; their width shows |∂J/∂D|. Gradients of the three losses on six points "
         f"at equal distances of 0.5, margin {markers.MARGIN:g}",
     )
     return figure
