@@ -50,7 +50,7 @@ def test_some_runs_then_all(cub: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert untrained.endswith("  none")
     assert lifted.endswith("  47.2 % (GoogLeNet; Rolínek et al., CVPR 2020)")
     said = capsys.readouterr().err
-    assert "warning: CUB-200-2011 has 5,864 training and 5,924 test images, got 200 and 200" in said
+    assert "warning: CUB-200-2011 should have 5,864 training and 5,924 test images, got 200 and 200" in said
     assert "triplet-512        triplet, 512 dimensions, 2 steps: not selected" in said
     warning = "These are 200 test images of CUB-200-2011, which has 5,924: the scores cannot be compared with published scores."
     assert f"Warning: {warning}" in first
