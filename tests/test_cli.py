@@ -71,6 +71,7 @@ def test_list(what: str, registry: dict[str, type], capsys: pytest.CaptureFixtur
     assert all(len(line.split()) > 3 for line in lines if what != "presets")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example_that_runs(
     command: str, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

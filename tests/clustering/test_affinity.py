@@ -74,6 +74,7 @@ def test_net_similarity_is_at_least_scikit_learns(name: str, share: float) -> No
     assert found.net_similarity >= theirs - 1e-3 * abs(theirs)
 
 
+@pytest.mark.slow
 def test_isolated_pairs_reach_the_optimum() -> None:
     X = 100.0 * np.repeat(np.arange(40), 2)[:, None] + np.tile([0.0, 1.0], 40)[:, None]
     found = affinity_propagation(X, preference=-2.0)

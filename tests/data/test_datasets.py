@@ -290,6 +290,7 @@ def cars(monkeypatch: pytest.MonkeyPatch) -> KnownDataset:
     return small
 
 
+@pytest.mark.slow
 def test_cars_in_full(tmp_path: Path) -> None:
     root = make_cars(tmp_path / "cars", datasets.CARS)
     images = read_images(tmp_path)

@@ -170,6 +170,7 @@ def test_bad_input() -> None:
         thumbnail_map(P, lambda rows, side: np.zeros(5), side=64)  # type: ignore[arg-type, return-value]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
 def test_memory_is_that_of_the_picture() -> None:
     code = """

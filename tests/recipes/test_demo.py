@@ -16,6 +16,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return out / "tiny-seed-0", demo(out, scale=TINY)
 
 
+@pytest.mark.slow
 def test_the_table_has_the_scores_of_every_loss_and_of_the_trunk_before_training(made: tuple[Path, str]) -> None:
     folder, text = made
     names = {
@@ -37,6 +38,7 @@ def test_the_table_has_the_scores_of_every_loss_and_of_the_trunk_before_training
     assert f"<h1>{best} reaches" in (folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_every_loss_trains_the_same_trunk_on_as_many_images(made: tuple[Path, str]) -> None:
     folder, _ = made
     seen = []
@@ -47,6 +49,7 @@ def test_every_loss_trains_the_same_trunk_on_as_many_images(made: tuple[Path, st
     assert seen[0] == seen[1] == seen[2]
 
 
+@pytest.mark.slow
 def test_a_second_run_reuses_results(made: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
     folder, text = made
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file() and file.suffix != ".lock"}
@@ -56,6 +59,7 @@ def test_a_second_run_reuses_results(made: tuple[Path, str], capsys: pytest.Capt
     assert "[8/8] write the report" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_lost_reports_and_scores_are_created_again(made: tuple[Path, str]) -> None:
     folder, text = made
     (folder / "report.html").unlink()
@@ -67,6 +71,7 @@ def test_lost_reports_and_scores_are_created_again(made: tuple[Path, str]) -> No
     Scores.load(folder / "triplet-8/scores.json")
 
 
+@pytest.mark.slow
 def test_a_report_of_other_runs_is_written_again(made: tuple[Path, str]) -> None:
     folder, _ = made
     shown = json.loads((folder / "report.json").read_text())

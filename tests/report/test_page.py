@@ -302,6 +302,7 @@ def test_published_figures_stand_beside_ours(packed: PackedImages, tmp_path: Pat
     assert not read_runs([file], progress=False)[0].published
 
 
+@pytest.mark.slow
 def test_sizes_are_drawn_where_there_are_several(packed: PackedImages, tmp_path: Path) -> None:
     runs = [write_run(tmp_path / f"run{dim}", packed, embeddings(packed, dim=dim), dim=dim) for dim in (4, 8)]
     text = write_report(runs, tmp_path / "report.html", title="<b>mine</b>", progress=False).read_text(encoding="utf-8")
