@@ -30,6 +30,7 @@ from typing import Any
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS.parent / "benchmarks"))
 
+from liftedstruct.figures.style import method_name  # noqa: E402
 from records import Record, Results, Row, Section, cells, format_number, read_results  # noqa: E402
 
 __all__ = ["DOCUMENTS", "PLACE", "RESULTS", "fill", "read_all"]
@@ -39,7 +40,6 @@ RESULTS = DOCS.parent / "benchmarks" / "results"
 COMMANDS = {"make bench": "bench.json", "make bench-full": "bench-full.json"}  # the first file with a section wins
 PLACE = re.compile(r"(<!-- results: (.+?)\s-->)(.*?)(<!-- end -->)", flags=re.DOTALL)
 TRUNKS = {"efficientnet_lite0": "EfficientNet-Lite0", "googlenet": "GoogLeNet"}
-LOSSES = {"lifted_struct": "lifted structured"}
 SUMMARY = {  # label: benchmark / section / row / baseline
     "lifted loss, forward and backward, m = 128": "losses / k = 4 images per class / m = 128 / pytorch-metric-learning",
     "lifted loss, forward and backward, m = 512": "losses / k = 4 images per class / m = 512 / pytorch-metric-learning",
@@ -160,7 +160,7 @@ def scores_table(content: Mapping[str, Any], columns: list[str]) -> str:
     header = ["", "dim", *columns, "vs. best (p)"]
     rows = [header]
     for row in content["rows"]:
-        label = f"{TRUNKS.get(row['trunk'], row['trunk'])}, {LOSSES.get(row['loss'], row['loss'])}"
+        label = f"{TRUNKS.get(row['trunk'], row['trunk'])}, {method_name(row['loss'])}"
         values = [f"{100 * row['metrics'][column][0]:.1f}" for column in columns]
         _, low, high = row["metrics"][columns[0]]
         values[0] += f" ({100 * low:.1f} to {100 * high:.1f})"
