@@ -11,7 +11,9 @@ from liftedstruct.trunks.base import POOLS, RANDOM, Trunk
 from liftedstruct.trunks.efficientnet_lite import efficientnet_lite0, efficientnet_lite1, efficientnet_lite2
 from liftedstruct.trunks.googlenet import googlenet
 from liftedstruct.trunks.layers import folded
+from liftedstruct.trunks.resnet50 import resnet50
 from liftedstruct.trunks.small import small
+from liftedstruct.trunks.vit import vit_base, vit_small
 
 __all__ = ["DEFAULT_TRUNK", "POOLS", "RANDOM", "TRUNKS", "Trunk", "folded", "make_trunk"]
 
@@ -41,7 +43,10 @@ TRUNKS: dict[str, Callable[..., Trunk]] = _Trunks(
     efficientnet_lite1=efficientnet_lite1,
     efficientnet_lite2=efficientnet_lite2,
     googlenet=googlenet,
+    resnet50=resnet50,
     small=small,
+    vit_base=vit_base,
+    vit_small=vit_small,
 )
 
 

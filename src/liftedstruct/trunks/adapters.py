@@ -7,12 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from liftedstruct.runtime.extras import require
-from liftedstruct.trunks.base import Trunk
+from liftedstruct.trunks.base import OWN, Trunk
 from liftedstruct.trunks.weights import load_weights, read_tensors
 
 __all__ = ["ADAPTERS", "AdaptedTrunk", "timm_trunk", "transformers_trunk"]
 
-OWN = "own"  # value of `pool` if the network pools its features itself
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet statistics, for models without their own
 
 
@@ -30,16 +29,11 @@ class AdaptedTrunk(Trunk):
             min_size=1,
             suggested={"pool": OWN},
         )
-        self.network, self.pool = network, OWN
+        self.network = network
 
     @property
     def stages(self) -> dict[str, list[nn.Module]]:
         return {name: [part] for name, part in self.network.named_children()}
-
-    def set_pool(self, pool: str) -> Trunk:
-        if pool != OWN:
-            raise ValueError(f"pool must not be set for {self.name}, which pools its own features, got {pool!r}. Leave it out.")
-        return self
 
     def forward(self, scaled: Tensor) -> Tensor:
         try:

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from liftedstruct.runtime.checks import pick
 
-__all__ = ["POOLS", "RANDOM", "Trunk"]
+__all__ = ["OWN", "POOLS", "RANDOM", "Trunk"]
 
+OWN = "own"  # value of `pool` if the network pools its features itself
 RANDOM = "random weights"
 POOLS: dict[str, Callable[[Tensor], Tensor]] = {  # feature map (b, num_features, h, w) -> features (b, num_features)
     "avg": lambda x: x.mean(dim=(2, 3)),
@@ -19,7 +20,7 @@ POOLS: dict[str, Callable[[Tensor], Tensor]] = {  # feature map (b, num_features
 
 
 class Trunk(nn.Module):
-    """Convolutional network up to its global pooling, with the pixel scaling that it was trained with.
+    """Network up to its pooled features, with the pixel scaling that it was trained with.
 
     Args:
         name: name of the trunk in `TRUNKS`.
@@ -31,7 +32,7 @@ class Trunk(nn.Module):
         min_size: smallest supported image side, in pixels.
         variant: variant of the network, if it has several.
         suggested: defaults of `TrainConfig` settings for this trunk, used if a run does not set them: `pool`, `crop`,
-            `train_crop`, `freeze`, `pretrained_mix`.
+            `train_crop`, `freeze`, `lr`. If `pool` is `own`, the last stage returns features instead of a map.
 
     """
 
@@ -54,10 +55,10 @@ class Trunk(nn.Module):
         super().__init__()
         self.name, self.variant = name, variant
         self.input_size, self.num_features, self.min_size = input_size, num_features, min_size
-        self.suggested = {"pool": "avg+max", "crop": input_size, "freeze": 0, "pretrained_mix": 0.0, **(suggested or {})}
+        self.suggested = {"pool": "avg+max", "crop": input_size, "freeze": 0, "lr": 1e-4, **(suggested or {})}
         self.options: dict[str, Any] = {"variant": variant} if variant else {}  # passed to make_trunk to rebuild the trunk
         self.weights = RANDOM  # origin of the weights, with a checksum
-        self.pool = "avg"  # key of POOLS; set_pool changes it
+        self.pool = OWN if self.suggested["pool"] == OWN else "avg"  # OWN or a key of POOLS; set_pool changes it
         self.layers = nn.ModuleDict({stage: nn.Sequential(*modules) for stage, modules in stages.items()})
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
         self.register_buffer("std", torch.tensor(std), persistent=False)
@@ -74,7 +75,10 @@ class Trunk(nn.Module):
 
     def set_pool(self, pool: str) -> "Trunk":
         """Set the pooling of the feature map: `avg` (as the network was trained), `max`, or `avg+max`, their sum."""
-        pick(POOLS, pool, "pool")
+        if self.pool != OWN:
+            pick(POOLS, pool, "pool")
+        elif pool != OWN:
+            raise ValueError(f"pool must not be set for {self.name}, which pools its own features, got {pool!r}. Leave it out.")
         self.pool = pool
         return self
 
@@ -105,4 +109,4 @@ class Trunk(nn.Module):
         x = scaled
         for stage in self.layers.values():
             x = stage(x)
-        return POOLS[self.pool](x)
+        return x if self.pool == OWN else POOLS[self.pool](x)

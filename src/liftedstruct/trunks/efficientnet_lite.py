@@ -73,7 +73,7 @@ class Bottleneck(nn.Module):
 
 
 # Tuned on validation classes of CUB-200-2011, see docs/recipe.md. Lite1 and Lite2 were not tuned.
-SUGGESTED = {0: {"crop": 288, "train_crop": 224, "pretrained_mix": 0.4}}
+SUGGESTED = {0: {"crop": 288, "train_crop": 224}}
 
 
 def multiple_of_8(channels: float) -> int:

@@ -184,7 +184,7 @@ def _network(variant: str) -> Trunk:
         mean=choice.mean,
         std=(choice.std,) * 3,
         variant=variant,
-        suggested={"crop": 288, "train_crop": 224, "freeze": 4},  # tuned like EfficientNet-Lite0, except pretrained_mix
+        suggested={"crop": 288, "train_crop": 224, "freeze": 4},  # as EfficientNet-Lite0
     )
     for module in trunk.modules():
         if isinstance(module, nn.Conv2d) and module.bias is not None:
