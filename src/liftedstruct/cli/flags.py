@@ -1,8 +1,9 @@
 """Command-line flags, derived from the parameters of a command's function and from the settings of a training run."""
 
 import argparse
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -40,8 +41,11 @@ def add_flags(parser: argparse.ArgumentParser, function: Callable[..., Any], pos
             parser.add_argument(_flag(name), required=required, dest=name, **default, **settings)
 
 
-def add_config_flags(parser: argparse.ArgumentParser) -> None:
-    """Add a flag for each setting of `TrainConfig`, and for each option of the registry entries that a setting can choose."""
+def add_config_flags(parser: argparse.ArgumentParser, argv: Sequence[str] = ()) -> None:
+    """Add a flag for each setting of `TrainConfig`, and for each option of the registry entries that a setting can choose.
+
+    Entries that a registry only finds by name, such as `pml:NCALoss`, have flags if they are named in `argv`.
+    """
     from liftedstruct.training import REGISTRIES, config_settings
 
     for setting in config_settings():
@@ -52,7 +56,12 @@ def add_config_flags(parser: argparse.ArgumentParser) -> None:
         settings["help"] = _help(setting.help, setting.default)
         if registry is not None:
             parser.add_argument(_flag(name), type=str, **settings | {"metavar": "NAME"})
-            for option, (annotation, text) in _options(registry).items():
+            entries = dict(registry)
+            for word in (word.removeprefix(f"{_flag(name)}=") for word in argv):
+                if ":" in word and word in registry:
+                    with contextlib.suppress(ValueError, ImportError):  # the command reports it
+                        entries[word] = registry[word]
+            for option, (annotation, text) in _options(entries).items():
                 flag = f"--{name}.{option.replace('_', '-')}"
                 settings |= {"dest": f"{name}.{option}", "help": _help(text), "metavar": _metavar(annotation)}
                 parser.add_argument(flag, type=_reader(f"{name}.{option}", annotation), **_switch(annotation), **settings)

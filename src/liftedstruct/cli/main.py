@@ -94,7 +94,7 @@ def _run(argv: list[str]) -> int:
     try:
         for plugin in given.plugin:  # before the parser is created, which adds flags for registered entries
             _load(plugin)
-        flags = vars(_parser().parse_args(rest))
+        flags = vars(_parser(rest).parse_args(rest))
         command = COMMANDS[flags.pop("command")]
         name, failed = f"liftedstruct {next(key for key, each in COMMANDS.items() if each is command)}", command.failed
         result = command.function(**{key: value for key, value in flags.items() if key not in ("plugin", "debug")})
@@ -140,7 +140,7 @@ def _add_global_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help=text)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="liftedstruct",
         description="Deep metric learning with the lifted structured loss: train, evaluate and compare image embeddings.",
@@ -158,5 +158,5 @@ def _parser() -> argparse.ArgumentParser:
         )
         add_flags(sub, command.function, command.positional)
         if name == "train":
-            add_config_flags(sub)
+            add_config_flags(sub, argv)
     return parser

@@ -22,9 +22,24 @@ __all__ = [
     "triplet_loss",
 ]
 
-LOSSES: dict[str, type[nn.Module]] = {
-    "contrastive": ContrastiveLoss,
-    "lifted_struct": LiftedStructLoss,
-    "structured_hinge": StructuredHingeLoss,
-    "triplet": TripletLoss,
-}
+
+class _Losses(dict[str, type[nn.Module]]):
+    """Registry of losses by name. `pml:<class>` is a loss of pytorch-metric-learning, imported when it is looked up."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and name.startswith("pml:"))
+
+    def __missing__(self, name: str) -> type[nn.Module]:
+        if name not in self:
+            raise KeyError(name)
+        from liftedstruct.losses.pml import pml_loss
+
+        return pml_loss(name)
+
+
+LOSSES: dict[str, type[nn.Module]] = _Losses(
+    contrastive=ContrastiveLoss,
+    lifted_struct=LiftedStructLoss,
+    structured_hinge=StructuredHingeLoss,
+    triplet=TripletLoss,
+)
