@@ -47,6 +47,10 @@ START: dict[str, Any] = {
     "augmentation": {"name": "random_resized_crop", "min_crop_scale": 0.0},
     "lr": 2e-4,
     "freeze": 0,
+    "min_dim": 0,
+    "schedule": "cosine",
+    "warmup": 0,
+    "ema_decay": 0.0,
     "pretrained_mix": 0.0,
 }
 # Setting names when the trials ran -> now. Other settings kept their name or were removed.

@@ -66,7 +66,8 @@ def measure_step(table: Table, m: int = 64) -> None:
         packed = prepare(image_set, Path(folder) / "data", size=256, progress=False)
         config = TrainConfig(
             str(packed.folder), str(Path(folder) / "run"), batch_size=m, crop=CROP, train_crop=CROP, steps=ROUNDS + 2,
-            freeze=0, pretrained_mix=0.0, validate_every=0, checkpoint_minutes=60, log_every=5, clip_norm=1.0,
+            freeze=0, min_dim=0, ema_decay=0.0, pretrained_mix=0.0, validate_every=0, checkpoint_minutes=60, log_every=5,
+            clip_norm=1.0,
         )  # fmt: skip
         training = timed(config, packed)
     ratios = [step / bare for step, bare in zip(training.steps[2:], training.bares[2:], strict=True)]  # two warm-up steps

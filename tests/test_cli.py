@@ -65,9 +65,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_list(what: str, registry: dict[str, type], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", what]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert {line.split()[0] for line in lines if not line.startswith(" ")} - {"timm:MODEL", "transformers:MODEL"} == set(
-        registry
-    )
+    found_by_name = {"pml:LOSS", "timm:MODEL", "transformers:MODEL"}
+    assert {line.split()[0] for line in lines if not line.startswith(" ")} - found_by_name == set(registry)
     assert all(len(line.split()) > 3 for line in lines if what != "presets")
 
 
@@ -332,8 +331,10 @@ def test_train_embed_evaluate(workplace: Path, tmp_path: Path, capsys: pytest.Ca
         == 0
     )
     assert "80 embeddings of 128 dimensions" in capsys.readouterr().out
-    assert main(["embed", str(workplace / "run"), prepared, "--out", out, "--dim", "7"]) == 1
-    assert "--dim must be 0 or the embedder's, 8, got 7" in capsys.readouterr().err
+    assert main(["embed", str(workplace / "run"), prepared, "--out", str(tmp_path / "seven.npz"), "--dim", "7"]) == 0
+    assert "40 embeddings of 7 dimensions" in capsys.readouterr().out
+    assert main(["embed", str(workplace / "run"), prepared, "--out", out, "--dim", "9"]) == 1
+    assert "dim must be at most 8, the dimension of the embedder's linear layer, got 9" in capsys.readouterr().err
     assert main(["embed", "smal", prepared, "--out", out]) == 1
     assert "Did you mean 'small'?" in capsys.readouterr().err
     before = count_test_evaluations(workplace / "prepared", PackedImages(workplace / "prepared").checksum) or 0
@@ -362,7 +363,7 @@ def test_a_run_keeps_its_embeddings_and_scores(workplace: Path, tmp_path: Path, 
     for source, *options in (("small",), (str(run / "embedder.safetensors"),), (str(run), "--dim", "0")):
         assert main(["embed", source, prepared, *options]) == 1
         assert (
-            "--out must be given unless the source is a run folder and --dim is not 0, got none. "
+            "--out must be given with --dim, with --hflip, or if the source is not a run folder, got none. "
             "Pass --out FILE.npz." in capsys.readouterr().err
         )
 

@@ -22,7 +22,7 @@ from documents import DOCUMENTS, LONG, PAGES, README, ROOT, blocks, few_steps, p
 from liftedstruct.cli import COMMANDS, main
 from liftedstruct.recipes.plan import BASELINES
 from liftedstruct.training import PRESETS, load_config
-from liftedstruct.training.runs import TRAIN_DIM
+from liftedstruct.training.runs import PRETRAINED_MIX, TRAIN_DIM, WARMUP
 from liftedstruct.trunks import make_trunk
 from recipes.sets import tiny_cub
 
@@ -37,7 +37,7 @@ FEW = {
 # Settings that do not affect what a run learns.
 OF_THE_RUN = {
     *("data", "out", "weights", "cache_chunk", "precision", "validation", "validate_every", "checkpoint_minutes", "log_every"),
-    *("seed", "device", "threads"),
+    *("budget", "seed", "device", "threads"),
 }
 
 
@@ -179,7 +179,7 @@ def test_the_page_on_the_protocol_has_the_default_recipe() -> None:
     config = load_config(data="data", out="run")
     whole = {name: value for name, value in config.plain().items() if name not in OF_THE_RUN}
     trunk = make_trunk(config.trunk.name, pretrained=False)
-    suggested = {**trunk.suggested, "train_dim": TRAIN_DIM}
+    suggested = {**trunk.suggested, "train_dim": TRAIN_DIM, "warmup": WARMUP, "pretrained_mix": PRETRAINED_MIX}
     whole |= {name: suggested[name] for name, value in whole.items() if value is None}
     shown = table_of("The default recipe")
     assert shown == {name: value for name, value in flat(whole).items() if name in shown or "." not in name}
@@ -201,13 +201,14 @@ def test_the_page_on_the_protocol_has_the_settings_of_other_losses() -> None:
     }
 
 
-def test_the_page_on_the_protocol_has_what_the_recipe_changes_for_googlenet() -> None:
-    [sentence] = re.findall(
-        r"^`--trunk googlenet` suggests the same values except (.*)$", PAGES["protocol.md"], flags=re.MULTILINE
-    )
-    said = {name: float(value) for name, value in re.findall(r"`(\w+) ([\d.]+)`", sentence)}
-    own, other = (make_trunk(name, pretrained=False).suggested for name in ("efficientnet_lite0", "googlenet"))
-    assert said == {name: value for name, value in other.items() if own[name] != value}
+def test_the_page_on_the_protocol_has_what_trunks_suggest() -> None:
+    own, other, vit = (make_trunk(name, pretrained=False) for name in ("efficientnet_lite0", "googlenet", "vit_small"))
+    assert own.suggested == other.suggested
+    text, suggested = " ".join(PAGES["protocol.md"].split()), vit.suggested
+    assert "`--trunk googlenet` suggests the same values." in text
+    crops = f"crops of {suggested['train_crop']} px for training and {suggested['crop']} px for evaluation"
+    assert f"uses the class token, {crops}, a learning rate of {suggested['lr']:.5f}, and trains the last four blocks." in text
+    assert list(vit.stages)[suggested["freeze"] :] == ["block9", "block10", "block11", "block12", "norm"]
 
 
 def test_the_page_on_the_recipe_has_the_numbers_of_the_search() -> None:

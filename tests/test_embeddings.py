@@ -36,6 +36,20 @@ def test_embed_matches_the_embedder_on_center_crops(packed: PackedImages, batch_
     assert (result.rows.tolist(), len(result), result.part) == (list(rows), len(rows), "all")
 
 
+@pytest.mark.parametrize("unit", [False, True])
+def test_mirror_averaging(packed: PackedImages, unit: bool) -> None:
+    embedder = make_embedder().eval()
+    embedder.normalize = unit
+    pixels = pixels_of(packed, np.arange(N))
+    with torch.no_grad():
+        both = (embedder(pixels) + embedder(torch.from_numpy(pixels.numpy()[:, :, ::-1].copy()))).numpy() / 2
+    expected = both / np.linalg.norm(both, axis=1, keepdims=True) if unit else both
+    result = embed(embedder, packed, batch_size=7, hflip=True)
+    np.testing.assert_allclose(result.embeddings, expected, rtol=1e-4, atol=1e-5)
+    assert result.protocol["hflip"] == "averaged"
+    assert "hflip" not in embed(embedder, packed).protocol
+
+
 def test_batch_norm_is_folded_in_a_copy(packed: PackedImages) -> None:
     torch.manual_seed(0)
     embedder = Embedder(make_trunk("efficientnet_lite0", pretrained=False), 8, crop=40)

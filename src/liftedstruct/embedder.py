@@ -169,6 +169,20 @@ class Embedder(nn.Module):
         y: Tensor = self.linear(self.dropout(features))
         return normalize(y.float()) if self.normalize else y
 
+    def truncated(self, dim: int) -> "Embedder":
+        """Return an embedder with the first `dim` dimensions of this one; the trunk is shared.
+
+        An embedder trained with `min_dim`, as by default, has prefixes that are good embeddings themselves.
+        """
+        if not 0 < check_count("dim", dim) <= self.dim:
+            raise ValueError(
+                f"dim must be at most {self.dim}, the dimension of the embedder's linear layer, got {dim}. Lower it."
+            )
+        narrow = Embedder(self.trunk, dim, self.dropout.p, self.normalize, self.crop).to(next(self.parameters()).device)
+        narrow.linear.load_state_dict({name: value[:dim] for name, value in self.linear.state_dict().items()})
+        narrow.trained_on, narrow.origin = self.trained_on, f"{self.origin}, first {dim} dimensions"
+        return narrow.train(self.training)
+
     def save(self, path: str | Path) -> Path:
         """Write the embedder to a file, or to `embedder.safetensors` in a folder, and return the path of the file.
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from liftedstruct.data import Indices, PackedImages
 from liftedstruct.embedder import EMBEDDER, Embedder, Seen
@@ -199,6 +200,7 @@ def embed(
     batch_size: int = 64,
     crop: int | None = None,
     progress: bool = False,
+    hflip: bool = False,
 ) -> Embeddings:
     """Embed center crops of a prepared dataset.
 
@@ -212,6 +214,7 @@ def embed(
         batch_size: images per batch. It affects speed, memory and rounding only.
         crop: side of the crops, in pixels. Default: the embedder's `crop`.
         progress: show a progress bar, or lines of text if stderr is not a terminal.
+        hflip: average the embeddings of each crop and of its mirror image (test-time augmentation). Takes twice as long.
 
     Returns:
         The embeddings with labels, paths and protocol.
@@ -239,7 +242,7 @@ def embed(
             "Prepare the dataset with the split of the run, or pass --part all for scores that state the overlap."
         )
     return Embeddings(
-        embeddings=embed_rows(embedder, packed, indices, batch_size, crop, progress),
+        embeddings=embed_rows(embedder, packed, indices, batch_size, crop, progress, hflip),
         labels=packed.labels[indices],
         class_names=packed.class_names,
         paths=paths,
@@ -248,7 +251,7 @@ def embed(
         seen=seen,
         part=part,
         data=str(packed.folder),
-        protocol=_protocol(embedder, packed, part, crop, seen),
+        protocol=_protocol(embedder, packed, part, crop, seen) | ({"hflip": "averaged"} if hflip else {}),
     )
 
 
@@ -277,9 +280,15 @@ def _protocol(embedder: Embedder, packed: PackedImages, part: str, crop: int, se
 
 
 def embed_rows(
-    embedder: Embedder, packed: PackedImages, rows: Indices, batch_size: int, crop: int, progress: bool = False
+    embedder: Embedder,
+    packed: PackedImages,
+    rows: Indices,
+    batch_size: int,
+    crop: int,
+    progress: bool = False,
+    hflip: bool = False,
 ) -> NDArray[np.float32]:
-    """Return the embeddings of rows as an array, (n, d).
+    """Return the embeddings of rows as an array, (n, d). With `hflip`, each is averaged with that of the mirror image.
 
     The embedder is not modified: a copy runs in evaluation mode, with batch normalization folded into the convolutions
     (equal up to rounding).
@@ -287,7 +296,11 @@ def embed_rows(
     net, X = folded(embedder), np.empty((len(rows), embedder.width), np.float32)
     with kept_memory(), torch.inference_mode(), Bar("embed", len(rows), wanted=progress) as bar:
         for at, pixels in _prefetched_crops(packed, rows, crop, check_count("batch_size", batch_size)):
-            X[at : at + len(pixels)] = net(pixels).float().cpu().numpy()
+            y = net(pixels).float()
+            if hflip:
+                y = (y + net(pixels.flip(2)).float()) / 2
+                y = normalize(y) if embedder.normalize else y
+            X[at : at + len(pixels)] = y.cpu().numpy()
             bar.advance(len(pixels))
     return X
 

@@ -29,6 +29,8 @@ validation = require("sklearn.utils.validation", "sklearn")
 ON_VECTORS: dict[str, Any] = {
     "steps": 300,
     "batch_size": 128,
+    "schedule": "cosine",
+    "warmup": 0,
     "loss": {"name": "lifted_struct", "margin": 1.0, "temperature": 1.0},
     "sampler": {"name": "balanced", "samples_per_class": 2},
 }
@@ -194,13 +196,15 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         if only:
             raise ValueError(f"{min(only)} is only for images, (n, h, w, 3), got feature vectors {X.shape}. Omit it.")
         check_count("dim", self.dim)
+        if self.steps is not None:
+            check_count("steps", self.steps)
         config = self._config(ON_VECTORS, data="vectors", out="memory")
         if self.lr is None:
             names = [str(label) for label in self.classes_]
             config = replace(config, lr=choose_lr(X, labels, config, names, progress=self.verbose))
         layer = fit_linear(X, labels, config, progress=self.verbose)
         self.mean_, self.components_ = layer.mean.astype(X.dtype), layer.weight.astype(X.dtype)
-        self.lr_, self.loss_curve_ = config.lr, list(layer.losses)
+        self.lr_, self.loss_curve_ = float(config.lr or 0.0), list(layer.losses)
 
     def _fit_images(self, X: NDArray[np.uint8], labels: Indices) -> None:
         names = tuple(str(label) for label in self.classes_)
@@ -214,7 +218,7 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
                 config = replace(config, train_crop=min(config.train_crop, crop))
             run = train(replace(config, crop=crop), progress=self.verbose)
             self.embedder_ = run.embedder()
-            self.lr_, self.loss_curve_ = config.lr, [line["loss"] for line in run.log() if "loss" in line]
+            self.lr_, self.loss_curve_ = float(run.config.lr or 0.0), [line["loss"] for line in run.log() if "loss" in line]
 
 
 def _as_images(X: ArrayLike) -> NDArray[np.uint8]:

@@ -34,8 +34,8 @@ def test_the_recipe_is_the_default() -> None:
     assert config.loss.plain() == {"name": "lifted_struct", "margin": 4.0, "temperature": 0.05}
     assert config.sampler.plain() == {"name": "balanced", "samples_per_class": 4}
     assert config.augmentation.options["min_crop_scale"] == 0.3
-    assert (config.trunk.name, config.head.name, config.lr, config.steps) == ("efficientnet_lite0", "pca", 1e-4, 400)
-    assert config.normalize
+    assert (config.trunk.name, config.head.name, config.lr, config.steps) == ("efficientnet_lite0", "pca", None, 0)
+    assert (config.normalize, config.schedule.name, config.ema_decay, config.min_dim) == (True, "constant", 0.99, 64)
 
 
 def test_a_name_and_options(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_absent_file_and_settings() -> None:
         ({"loss": {"negative": "semi-hard"}}, r"loss lifted_struct .* got 'negative'"),
         ({"sampler": {"self_pairs": True}}, r"sampler balanced .* got 'self_pairs'"),
         ({"schedule": {"name": "step", "decays": 0}}, r"schedule\.decays must be a whole number >= 1, got 0"),
-        ({"steps": 0}, r"steps must be a whole number >= 1, got 0"),
+        ({"steps": -1}, r"steps must be a whole number >= 0, got -1"),
         ({"steps": 1.5}, r"steps must be a whole number, got 1\.5"),
         ({"steps": True}, r"steps must be a whole number, got True"),
         ({"normalize": 1}, r"normalize must be true or false, got 1"),
@@ -185,6 +185,9 @@ def test_absent_file_and_settings() -> None:
         ({"loss": {"margin": -1}}, r"margin"),
         ({"pretrained_mix": 1.0}, r"pretrained_mix must be a number >= 0 and < 1, got 1\.0"),
         ({"pretrained_mix": 0.5, "freeze_batch_norm": False}, r"pretrained_mix must be 0 if .* got 0\.5"),
+        ({"budget": "5m", "steps": 100}, r"budget requires steps 0, which it limits, got steps 100\. Pass one of the two"),
+        ({"budget": "soon"}, r"budget must be a duration such as 30m or 2h, got 'soon'"),
+        ({"warmup": 1000}, r"warmup must be less than steps \(1000\), got 1000"),
         ({"dim": 64, "train_dim": 32}, "train_dim must be at least dim, .*got 32 with dim 64"),
         ({"dim": 0, "train_dim": 32}, "train_dim must be at least dim, .*got 32 with dim 0"),
         ({"train_crop": 0}, r"train_crop must be a whole number >= 1, got 0"),

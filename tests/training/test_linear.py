@@ -17,8 +17,8 @@ NAMES = [str(c) for c in range(30)]
 
 
 def configured(**changes: Any) -> TrainConfig:
-    one: dict[str, Any] = {"data": "-", "out": "-", "dim": 8, "steps": 60, "lr": 0.064, "batch_size": 128}
-    one |= {"loss": {"margin": 1.0, "temperature": 1.0}, "sampler": {"samples_per_class": 2}}
+    one: dict[str, Any] = {"data": "-", "out": "-", "dim": 8, "steps": 60, "lr": 0.064, "batch_size": 128, "warmup": 0}
+    one |= {"schedule": "cosine", "loss": {"margin": 1.0, "temperature": 1.0}, "sampler": {"samples_per_class": 2}}
     return merge_settings(one, changes)
 
 

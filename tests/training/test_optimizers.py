@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from liftedstruct.embedder import Embedder
+from liftedstruct.runtime.settings import choose
 from liftedstruct.training.optimizers import (
     OPTIMIZERS,
     SCHEDULES,
@@ -96,6 +97,31 @@ def test_freezing() -> None:
             ValueError, match=rf"freeze must be 0 to 3, the number of stages of tiny \(stem, middle, end\), got {wrong}"
         ):
             freeze(tiny(), wrong)
+
+
+def test_layer_decay_by_hand() -> None:
+    embedder, loss = tiny(), nn.Linear(2, 2)
+    embedder.trunk.register_parameter("token", nn.Parameter(torch.zeros(6)))  # in no stage: like the first
+    both = nn.ModuleDict({"network": embedder, "loss": loss})
+    groups = OPTIMIZERS["adamw"](both, layer_decay=0.5).param_groups
+    names = {id(parameter): name for name, parameter in both.named_parameters()}
+    found = {names[id(p)].rpartition(".")[0]: group["lr_scale"] for group in groups for p in group["params"]}
+    assert found == {
+        "network.trunk": 0.125,
+        "network.trunk.layers.stem.0": 0.125,
+        "network.trunk.layers.stem.1": 0.125,
+        "network.trunk.layers.middle.0": 0.25,
+        "network.trunk.layers.middle.1": 0.25,
+        "network.trunk.layers.end.0": 0.5,
+        "network.linear": 1.0,
+        "loss": 1.0,
+    }
+    assert sum(len(group["params"]) for group in groups) == len(names)
+    assert {group["lr_scale"] for group in OPTIMIZERS["adamw"](embedder).param_groups} == {1.0}  # the default
+    assert {group["lr_scale"] for group in OPTIMIZERS["adamw"](loss, layer_decay=0.5).param_groups} == {1.0}  # no trunk
+    for wrong in (0.0, 1.5):
+        with pytest.raises(ValueError, match=rf"optimizer.layer_decay must be a number > 0 and <= 1, got {wrong}"):
+            choose("optimizer", OPTIMIZERS, {"name": "adamw", "layer_decay": wrong})
 
 
 @pytest.mark.parametrize("frozen", [True, False])

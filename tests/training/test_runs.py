@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from sklearn.decomposition import PCA
 
 from liftedstruct.data import PackedImages, prepare
 from liftedstruct.data.image_set import ImageSet
@@ -26,7 +25,7 @@ from liftedstruct.embeddings import embed
 from liftedstruct.losses import lifted_struct_loss
 from liftedstruct.retrieval import recall_at_k
 from liftedstruct.runtime import seeds
-from liftedstruct.training import PRESETS, Run, load_config, train
+from liftedstruct.training import PRESETS, Run, load_config, train, truncate_run
 from liftedstruct.training.loop import Training
 from liftedstruct.training.machine import stop_signals
 from liftedstruct.training.run_folder import CONFIG, LOG, RECORD, STATE, RunFolder
@@ -81,7 +80,7 @@ def test_files_and_log_of_a_run(packed: PackedImages, tmp_path: Path) -> None:
         "cpu",
         1,
     )
-    assert (config.freeze, config.pool, config.pretrained_mix) == (0, "avg", 0.0)
+    assert (config.freeze, config.pool, config.warmup, config.pretrained_mix) == (0, "avg", 0, 0.0)
     assert config.data == str(packed.folder)
     assert json.loads((one.folder / RECORD).read_text())["checksum"] == packed.checksum
     steps = [line for line in one.log() if "loss" in line]
@@ -127,7 +126,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "ema_decay": 0.8,
     },
     "frozen": {"freeze": "trunk", "dropout": 0.3, "train_dim": 12, "dim": 5, "validate_every": 0},
-    "mixed": {"pretrained_mix": 0.4, "ema_decay": 0.8, "train_dim": 24, "dim": 5, "normalize": True},
+    "nested": {"min_dim": 3, "ema_decay": 0.8, "pretrained_mix": 0.4, "train_dim": 24, "dim": 5, "normalize": True},
     "views": {
         "pool": "avg",
         "train_crop": 24,
@@ -653,36 +652,33 @@ def test_pretrained_weights_are_mixed_into_the_saved_weights(ema_decay: float, p
     assert recall_at_k(X.embeddings, X.labels, (1,))[1] == measured.recall_at_1
 
 
-@pytest.mark.parametrize("freeze", [0, "trunk"])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_train_dim_is_reduced_to_dim(freeze: int | str, normalize: bool, packed: PackedImages, tmp_path: Path) -> None:
-    """Compare with scikit-learn's PCA of a run with the larger dim."""
-    both: dict[str, Any] = {"freeze": freeze, "normalize": normalize, "validate_every": 4, "lr": 5e-3}
-    wide = run(packed, tmp_path / "wide", dim=24, **both)
-    narrow = run(packed, tmp_path / "narrow", dim=5, train_dim=24, **both)
-    assert [line["loss"] for line in wide.log() if "loss" in line] == [line["loss"] for line in narrow.log() if "loss" in line]
-    state = RunFolder(narrow.folder).load_state()
-    assert state is not None
-    embedder = narrow.embedder()
-    assert (embedder.dim, embedder.normalize, state[0]["embedder.linear.weight"].shape[0]) == (5, normalize, 24)
-    X = embed(embedder, packed, packed.validation)
-    assert X.embeddings.shape[1] == 5
-    assert recall_at_k(X.embeddings, X.labels, (1,))[1] == narrow.recall_at_1
-    last = [
-        run(packed, tmp_path / f"last {dim}", **both | {"dim": dim, "train_dim": 24, "validate_every": 0}) for dim in (24, 5)
-    ]
-    features = [
-        embed(Embedder(last[0].embedder().trunk, 0, crop=last[0].config.crop), packed, rows).embeddings.astype(np.float64)
-        for rows in (packed.train, packed.test)
-    ]
-    linear = last[0].embedder().linear
-    assert isinstance(linear, torch.nn.Linear)
-    W, b = linear.weight.detach().numpy().astype(np.float64), linear.bias.detach().numpy().astype(np.float64)
-    components = PCA(5, svd_solver="full").fit(features[0] @ W.T + b)
-    theirs = components.transform(features[1] @ W.T + b)
-    theirs /= np.linalg.norm(theirs, axis=1, keepdims=True) if normalize else 1
-    ours = embed(last[1].embedder(), packed, packed.test).embeddings
-    np.testing.assert_allclose(ours, theirs * np.sign((ours * theirs).sum(axis=0)), atol=1e-4 * np.abs(theirs).max())
+def test_the_first_dimensions_are_trained_and_saved(normalize: bool, packed: PackedImages, tmp_path: Path) -> None:
+    """The loss is the mean over the prefixes, and a run with a smaller dim saves the prefix of one with the full dim."""
+    both: dict[str, Any] = {"normalize": normalize, "train_dim": 24, "min_dim": 5, "lr": 5e-3, "log_every": 1}
+    wide, narrow = (run(packed, tmp_path / f"{dim}", dim=dim, validate_every=0, **both) for dim in (24, 5))
+    assert [line["loss"] for line in wide.log()] == [line["loss"] for line in narrow.log()]
+    ours, cut = (embed(each, packed, packed.test) for each in (narrow.embedder(), wide.embedder().truncated(5)))
+    np.testing.assert_array_equal(ours.embeddings, cut.embeddings)
+    truncate_run(wide, settings(packed, tmp_path / "cut", dim=5, validate_every=0, **both))
+    assert learned(run(packed, tmp_path / "cut", dim=5, validate_every=0, **both)) == learned(narrow)  # nothing is left to do
+    first = embed(wide.embedder(), packed, packed.test).embeddings[:, :5]
+    first /= np.linalg.norm(first, axis=1, keepdims=True) if normalize else 1
+    np.testing.assert_allclose(ours.embeddings, first, rtol=1e-5, atol=1e-6)
+
+    start = run(packed, tmp_path / "start", dim=24, validate_every=0, **both | {"steps": 1, "lr": 0.0})
+    rows = packed.train[start.config.sampler.make(packed.labels[packed.train], 16, seed=0).batch(0)]
+    crops = start.config.augmentation.make(packed, rows, 28, np.random.default_rng([0, 0, seeds.CROPS]))
+    X, labels = start.embedder()(crops), torch.from_numpy(packed.labels[rows])
+    prefixes = [X[:, :dim] for dim in (5, 10, 20, 24)]
+    each = [lifted_struct_loss(torch.nn.functional.normalize(Y) if normalize else Y, labels, 1.0) for Y in prefixes]
+    assert start.log()[0]["loss"] == pytest.approx(sum(each).item() / 4, rel=1e-4)  # type: ignore[union-attr]
+    checked = run(packed, tmp_path / "validated", dim=5, validate_every=4, **both)
+    X5 = embed(checked.embedder(), packed, packed.validation)
+    assert recall_at_k(X5.embeddings, X5.labels, (1,))[1] == checked.recall_at_1
+    for wrong in (0, 25):
+        with pytest.raises(ValueError, match=rf"dim must be .*, got {wrong}"):
+            wide.embedder().truncated(wrong)
 
 
 def test_a_deleted_embedder_is_restored(packed: PackedImages, tmp_path: Path) -> None:

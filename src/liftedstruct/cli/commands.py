@@ -67,6 +67,9 @@ def list_entries(what: Entries) -> None:
         print(f"{name:<20} {(inspect.getdoc(entry) or '').partition(chr(10))[0]}".rstrip())  # python -OO has no docstrings
         for option in options_of(entry) if what in declaring else ():
             print(f"    {option.name} = {option.default!r}: {option.help}")
+    if what == "losses":
+        text = "Any loss of pytorch-metric-learning, with its options. Install with: pip install 'liftedstruct[pml]'"
+        print(f"{'pml:LOSS':<20} {text}")
     if what == "trunks":
         print(f"{'timm:MODEL':<20} Any timm model. Install with: pip install 'liftedstruct[timm]'")
         text = "Any transformers vision model, by folder or name. Install with: pip install 'liftedstruct[transformers]'"
@@ -198,6 +201,7 @@ def embed(
     dim: int | None = None,
     weights: Path | None = None,
     crop: int | None = None,
+    hflip: bool = False,
     batch_size: int = 64,
     device: str | None = None,
     seed: int = 0,
@@ -209,9 +213,11 @@ def embed(
         folder: folder of a prepared dataset.
         out: .npz file to write. Default: embeddings.npz in the run folder.
         part: part of the split to embed.
-        dim: 0 for the pooled features of the trunk, without the head. Default: the dimension of the embedder.
+        dim: use only the first dimensions of the embedder, or 0 for the pooled features of the trunk, without the head.
+            Default: all dimensions of the embedder.
         weights: file with the trunk's weights. Default: the pretrained weights that come with the trunk, if any.
         crop: side of the center crop in pixels. Default: the crop of the embedder.
+        hflip: average the embeddings of each crop and of its mirror image; takes twice as long.
         batch_size: images per forward pass.
         device: cpu, cuda or cuda:N. Default: cuda if available.
         seed: seed of the weights of a trunk without pretrained weights.
@@ -224,17 +230,18 @@ def embed(
     from liftedstruct.trunks import TRUNKS
 
     if out is None:
-        if source in TRUNKS or not Path(source).is_dir() or dim == 0:
+        if source in TRUNKS or not Path(source).is_dir() or dim is not None or hflip:
             raise ValueError(
-                "--out must be given unless the source is a run folder and --dim is not 0, got none. Pass --out FILE.npz."
+                "--out must be given with --dim, with --hflip, or if the source is not a run folder, got none. "
+                "Pass --out FILE.npz."
             )
         out = Path(source) / EMBEDDINGS
     check_out("--out", out)
     embedder, packed = open_embedder(source, weights, pooled=dim == 0, seed=seed), PackedImages(folder)
     if dim not in (None, 0, embedder.dim):
-        raise ValueError(f"--dim must be 0 or the embedder's, {embedder.dim}, got {dim}. Train an embedder of that dimension.")
+        embedder = embedder.truncated(dim)
     rows = None if part == "all" else getattr(packed, part)
-    result = embed_images(embedder.to(find_device(device)), packed, rows, batch_size, crop, progress=True)
+    result = embed_images(embedder.to(find_device(device)), packed, rows, batch_size, crop, progress=True, hflip=hflip)
     result.save(out)
     print(f"{len(result):,} embeddings of {embedder.width:,} dimensions in {out}: {result.protocol[OF]}")
     if result.seen and result.seen.any:
@@ -377,6 +384,7 @@ def fit(
     trunk: str | None = None,
     weights: Path | None = None,
     steps: int | None = None,
+    budget: str | None = None,
     size: int | None = None,
     crop: int | None = None,
     resize_mode: ResizeMode = "squash",
@@ -395,7 +403,8 @@ def fit(
         dim: dimension of the embedding.
         trunk: network below the head (see "liftedstruct list trunks"). Default: the preset's.
         weights: file with the trunk's weights, or "random". Default: the pretrained weights that come with the trunk.
-        steps: training steps. Default: the preset's, fewer for a small dataset.
+        steps: training steps. Default: the preset's, or chosen on held-out training classes.
+        budget: time for training, such as 30m or 2h. Default: no limit.
         size: side of the prepared images in pixels. Default: 256, more for larger crops.
         crop: side of the center crop that is embedded, in pixels. Default: the preset's, or depends on the trunk.
         resize_mode: how a rectangular image becomes square (see "liftedstruct list resize-modes").
@@ -409,7 +418,7 @@ def fit(
         raise ValueError(f"data must be images, got the prepared dataset {data}. Run: liftedstruct train {data} --out RUN")
     image_set = open_data(data, kind, test_classes, 0.0, seed, size or DEFAULT_SIZE)
     settings: dict[str, Any] = {"preset": preset, "dim": dim, "trunk": trunk, "weights": weights, "steps": steps}
-    settings |= {"size": size, "crop": crop, "resize_mode": resize_mode, "force": force, "seed": seed}
+    settings |= {"budget": budget, "size": size, "crop": crop, "resize_mode": resize_mode, "force": force, "seed": seed}
     print(fit_images(image_set, out, **settings))
 
 

@@ -1,24 +1,19 @@
 """Train an embedding on your own images and evaluate it on classes not seen in training."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from liftedstruct.data import ImageSet, PackedImages
+from liftedstruct.data import ImageSet
 from liftedstruct.recipes.plan import check_requirements, count_steps, run_plan
 from liftedstruct.recipes.prepared import PREPARED, check_data, prepare_in
 from liftedstruct.recipes.steps import Steps
-from liftedstruct.training import TrainConfig, count_pairable, load_config, split_rows
+from liftedstruct.training import count_pairable, load_config
 
 __all__ = ["fit"]
 
 RUN = "run"  # name of the run folder
-ENOUGH = 100  # training classes needed to hold out a tenth; fewer than ten validation classes are too few to select a step by
-VALIDATION = 0.1
-EPOCHS = 30  # upper limit for small datasets, unless steps are given
-MIN_STEPS = 40
 
 
 def fit(
@@ -30,6 +25,7 @@ def fit(
     trunk: str | None = None,
     weights: str | Path | None = None,
     steps: int | None = None,
+    budget: str | None = None,
     size: int | None = None,
     crop: int | None = None,
     resize_mode: str = "squash",
@@ -45,7 +41,8 @@ def fit(
         dim: dimension of the embedding.
         trunk: network below the head. Default: the preset's.
         weights: file with the trunk's weights, or "random".
-        steps: training steps. Default: the preset's, fewer for a small dataset.
+        steps: training steps. Default: the preset's, or chosen on held-out training classes.
+        budget: time for training, such as 30m or 2h. Default: no limit.
         size: side of the prepared images in pixels. Default: 256, more for larger crops.
         crop: side of the center crop that is embedded, in pixels. Default: the preset's.
         resize_mode: how a rectangular image becomes square.
@@ -54,7 +51,7 @@ def fit(
 
     """
     folder = Path(out)
-    given: dict[str, Any] = {"trunk": trunk, "weights": weights, "steps": steps, "crop": crop}
+    given: dict[str, Any] = {"trunk": trunk, "weights": weights, "steps": steps, "budget": budget, "crop": crop}
     config = load_config(
         preset=preset,
         data=str(folder / PREPARED),
@@ -70,7 +67,7 @@ def fit(
         packed = prepare_in(folder, image_set, size=size, resize_mode=resize_mode)
     with work.step("check the images"):
         check_data(image_set, packed, folder, force)
-    return run_plan([_adapted(config, packed, steps is None)], packed, folder, work)
+    return run_plan([config], packed, folder, work)
 
 
 def _check_split(image_set: ImageSet) -> None:
@@ -83,14 +80,3 @@ def _check_split(image_set: ImageSet) -> None:
                 f"the split must have at least 2 {part} classes, {least} of them with two or more images, got {classes} and "
                 f"{pairs}. Add images, or choose the test classes with --test-classes."
             )
-
-
-def _adapted(config: TrainConfig, packed: PackedImages, free: bool) -> TrainConfig:
-    """Adapt the settings to the dataset: validation classes if there are enough, fewer steps if it is small."""
-    if not len(packed.validation):
-        enough = len(np.unique(packed.labels[packed.train])) >= ENOUGH
-        config = replace(config, validation=VALIDATION) if enough else replace(config, validate_every=0)
-    labels = packed.labels[split_rows(packed, config.validation, config.seed)[0]]
-    batch_size = config.sampler.make(labels, config.batch_size).batch_size
-    steps = min(config.steps, max(MIN_STEPS, EPOCHS * len(labels) // batch_size))
-    return replace(config, steps=steps) if free else config

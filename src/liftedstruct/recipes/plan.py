@@ -19,7 +19,18 @@ from liftedstruct.report import read_runs, read_scores, write_report
 from liftedstruct.runtime.atomic import write_json
 from liftedstruct.runtime.extras import require
 from liftedstruct.runtime.progress import say
-from liftedstruct.training import TrainConfig, check_run, find_device, load_config, starting_trunk, train
+from liftedstruct.training import (
+    Run,
+    RunFolder,
+    TrainConfig,
+    check_run,
+    find_device,
+    load_config,
+    shared_training,
+    starting_trunk,
+    train,
+    truncate_run,
+)
 
 __all__ = ["PRETRAINED", "REPORT", "check_requirements", "configure", "count_steps", "describe_run", "run_plan"]
 
@@ -36,7 +47,7 @@ TRIPLETS: dict[str, Any] = {"loss": {"name": "triplet", "margin": 0.5, "triplets
 BASELINES: dict[str | None, dict[str, dict[str, Any]]] = {
     None: {
         "contrastive": {**PAIRS, "lr": 4e-5},  # M
-        "triplet": {**TRIPLETS, "loss": {**TRIPLETS["loss"], "triplets": "rows-semi-hard"}, "steps": 406},  # M
+        "triplet": {**TRIPLETS, "loss": {**TRIPLETS["loss"], "triplets": "rows-semi-hard"}},  # M
     },
     "quick": {"contrastive": PAIRS, "triplet": {**TRIPLETS, "steps": 325}},  # M
     "paper": {
@@ -101,10 +112,15 @@ def run_plan(
     baseline = _pretrained(configs[0])
     with steps.step(f"evaluate the {method_name(Path(PRETRAINED).stem, baseline.trunk.weights)} trunk"):
         pretrained = _evaluate_pretrained(baseline, configs[0], packed, folder)
-    runs = list(also)
-    for config in configs:
-        with steps.step(f"train {describe_run(config)}"):
-            runs.append(_evaluate_trained(config, packed))
+    trained: dict[TrainConfig, Run] = {}  # by what they share with narrower runs
+    for config in sorted(configs, key=lambda each: -each.dim):
+        wide = trained.get(shared_training(config))
+        with steps.step(f"{'train' if wide is None else 'truncate'} {describe_run(config)}"):
+            if wide is not None and not RunFolder(config.out).has_run():
+                truncate_run(wide, config)
+            run = _evaluate_trained(config, packed)
+            trained.setdefault(shared_training(config), run)
+    runs = [*also, *(Path(config.out) for config in configs)]
     paths = [*reversed(runs), pretrained]
     with steps.step("write the report"):
         found = read_runs(paths, progress=False)
@@ -115,7 +131,8 @@ def run_plan(
 def describe_run(config: TrainConfig) -> str:
     """Describe a run: loss, dimension, seed and steps."""
     seed = f", seed {config.seed}" if config.seed else ""
-    return f"{method_name(config.loss.name)}, {config.dim} dimensions{seed}, {config.steps:,} steps"
+    steps = f", {config.steps:,} steps" if config.steps else ""
+    return f"{method_name(config.loss.name)}, {config.dim} dimensions{seed}{steps}"
 
 
 def _evaluate_pretrained(embedder: Embedder, config: TrainConfig, packed: PackedImages, folder: Path) -> Path:
@@ -126,15 +143,16 @@ def _evaluate_pretrained(embedder: Embedder, config: TrainConfig, packed: Packed
     return _evaluated(file)
 
 
-def _evaluate_trained(config: TrainConfig, packed: PackedImages) -> Path:
-    """Train, embed and evaluate a run, reusing finished work. Return the run folder."""
+def _evaluate_trained(config: TrainConfig, packed: PackedImages) -> Run:
+    """Train, embed and evaluate a run, reusing finished work."""
     run = train(config)
     if run.recall_at_1 is not None and not run.best_step:
         say("      training did not improve Recall@1 on the validation classes, so the embedder from before training is kept")
     file, embedder = run.folder / EMBEDDINGS, run.embedder()
     if not _is_of(file, packed, embedder):
         embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True).save(file)
-    return _evaluated(run.folder)
+    _evaluated(run.folder)
+    return run
 
 
 def _pretrained(config: TrainConfig) -> Embedder:

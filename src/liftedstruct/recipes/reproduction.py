@@ -7,13 +7,13 @@ from typing import Any
 from liftedstruct.data import CARS, CUB, META, ONLINE_PRODUCTS, ImageSet, KnownDataset, PackedImages, read_images
 from liftedstruct.embeddings import EMBEDDINGS
 from liftedstruct.figures import published_for
-from liftedstruct.recipes.pace import measure_pace
 from liftedstruct.recipes.plan import check_requirements, configure, count_steps, describe_run, run_plan
 from liftedstruct.recipes.prepared import PREPARED, prepare_in
 from liftedstruct.recipes.steps import Steps, duration
 from liftedstruct.runtime.checks import check_count, pick
 from liftedstruct.runtime.progress import say
 from liftedstruct.training import RunFolder, TrainConfig, check_run
+from liftedstruct.training.pace import measure_pace
 
 __all__ = ["DATASETS", "LOSSES_OF_THE_PAPER", "SIZES_OF_THE_PAPER", "reproduce"]
 
@@ -129,9 +129,10 @@ def _is_done(config: TrainConfig) -> bool:
 
 
 def _steps_left(config: TrainConfig) -> int:
+    """Return the number of steps to run, at most; if the number is still to be chosen, the trial run counts too."""
     folder = RunFolder(config.out)
     state = folder.progress() if folder.has_run() else None
-    return config.steps - (state["step"] if state else 0)
+    return folder.config().steps - state["step"] if state else config.steps or 2 * config.max_steps
 
 
 def _check_prepared(packed: PackedImages, size: int, resize_mode: str, force: bool) -> None:
@@ -172,7 +173,8 @@ def _plan_text(plan: Plan, chosen: Plan, title: str, dataset: KnownDataset) -> s
             status = "not selected"
         else:
             total += seconds
-            status = f"{'train' if left == config.steps else 'resume'}, about {duration(seconds)}"
+            status = "resume" if RunFolder(config.out).has_run() else "train"
+            status += f", {'about' if config.steps else 'at most'} {duration(seconds)}"
         rows.append(f"  {run:<{max(map(len, plan))}}  {describe_run(config)}: {status}")
     lines = [f"plan: {title}", *rows]
     speed = f"{pace.train:.3g} images/s training and {pace.embed:.3g} images/s embedding, measured on noise"

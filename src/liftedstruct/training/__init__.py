@@ -6,7 +6,7 @@ from liftedstruct.training.loop import TRAINED
 from liftedstruct.training.machine import find_device
 from liftedstruct.training.presets import PRESETS
 from liftedstruct.training.run_folder import CONFIG, RunFolder
-from liftedstruct.training.runs import Run, check_run, starting_trunk, train
+from liftedstruct.training.runs import Run, check_run, shared_training, starting_trunk, train, truncate_run
 
 __all__ = [
     "CONFIG",
@@ -22,7 +22,9 @@ __all__ = [
     "find_device",
     "load_config",
     "merge_settings",
+    "shared_training",
     "split_rows",
     "starting_trunk",
     "train",
+    "truncate_run",
 ]

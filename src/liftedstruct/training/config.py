@@ -1,5 +1,6 @@
 """All settings of a run, as one dataclass shared by the Python API, the command line and YAML files."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -28,7 +29,7 @@ from liftedstruct.training.optimizers import OPTIMIZERS, SCHEDULES
 from liftedstruct.training.presets import PRESETS
 from liftedstruct.trunks import TRUNKS
 
-__all__ = ["REGISTRIES", "TrainConfig", "as_yaml", "config_settings", "load_config", "merge_settings"]
+__all__ = ["REGISTRIES", "TrainConfig", "as_yaml", "config_settings", "load_config", "merge_settings", "parse_minutes"]
 
 Entry = Any  # a name, or a mapping with a name and options; converted to a Choice
 
@@ -64,26 +65,35 @@ class TrainConfig:
         weights: file with weights for the trunk, or "random". Default: the pretrained weights of the trunk.
         pool: pooling of the feature map: avg, max or avg+max. Default: depends on the trunk.
         dim: embedding dimension; 0 trains the pooled features without a head.
-        train_dim: embedding dimension during training, reduced to dim by PCA; 0 means dim. Default: 512, or dim if larger.
+        train_dim: embedding dimension during training, of which the first dim are saved; 0 means dim. Default: 512, or dim if
+            larger, but at most the number of features.
+        min_dim: also train the first min_dim, 2 min_dim, 4 min_dim, ... dimensions (Matryoshka), so that the embedding can be
+            truncated; 0 trains all dimensions only.
         normalize: L2-normalize the embeddings.
         dropout: dropout probability of the features before the head.
         head: initialization of the head, the last linear layer (see "liftedstruct list heads").
         loss: loss function (see "liftedstruct list losses").
         sampler: batch sampler (see "liftedstruct list samplers").
         batch_size: maximum number of images per batch; the sampler may round it down.
-        steps: number of training steps.
+        steps: number of training steps; 0 chooses it on held-out training classes, then trains on all of them.
+        max_steps: maximum number of steps that 0 chooses.
+        budget: time for the whole training, such as 30m or 2h; limits max_steps, and if needed shrinks the training crops and
+            freezes more stages.
+        patience: stop if Recall@1 on the validation classes has not improved for this many steps, or half of the best step if
+            that is more; 0 never stops early.
         crop: size of the center crop for validation and inference, in pixels. Default: depends on the trunk, at most the
             prepared size.
         train_crop: size of the training crops, in pixels. Default: crop if given, otherwise depends on the trunk.
         augmentation: augmentation of the training images (see "liftedstruct list augmentations").
         optimizer: optimizer (see "liftedstruct list optimizers").
-        lr: learning rate.
+        lr: learning rate. Default: depends on the trunk.
         schedule: learning rate schedule (see "liftedstruct list schedules").
-        warmup: number of linear warm-up steps before the schedule.
+        warmup: number of linear warm-up steps before the schedule. Default: 30, but at most half of the steps.
         freeze: number of trunk stages to freeze, starting from the input, or "trunk" for all. Default: depends on the trunk.
         freeze_batch_norm: keep the running statistics of batch norm layers fixed.
         ema_decay: decay of the EMA of the weights, lower in the first steps; the EMA is saved, not the weights. 0 disables it.
-        pretrained_mix: fraction of the pretrained weights in the saved weights (WiSE-FT). Default: depends on the trunk.
+        pretrained_mix: fraction of the pretrained weights in the saved weights (WiSE-FT). Default: 0.3, or 0 without pretrained
+            weights.
         clip_norm: maximum norm of the gradient; 0 disables clipping.
         cache_chunk: images per forward pass with gradient caching, which keeps the gradient exact; 0 disables caching.
         precision: float32, bfloat16, or float16 (CUDA only).
@@ -104,29 +114,33 @@ class TrainConfig:
     pool: Literal["avg", "max", "avg+max"] | None = None
     dim: Whole = 512
     train_dim: Whole | None = None
+    min_dim: Whole = 64
     normalize: bool = True
     dropout: Fraction = 0.0
     head: Entry = _default("head", "pca")
     loss: Entry = _default("loss", "lifted_struct", margin=4.0, temperature=0.05)
     sampler: Entry = _default("sampler", "balanced", samples_per_class=4)
     batch_size: Count = 64
-    steps: Count = 400
+    steps: Whole = 0
+    max_steps: Count = 1000
+    budget: str | None = None
+    patience: Whole = 0
     crop: Count | None = None
     train_crop: Count | None = None
     augmentation: Entry = _default("augmentation", "random_resized_crop")
     optimizer: Entry = _default("optimizer", "adamw")
-    lr: NonNegative = 1e-4
-    schedule: Entry = _default("schedule", "cosine")
-    warmup: Whole = 0
+    lr: NonNegative | None = None
+    schedule: Entry = _default("schedule", "constant")
+    warmup: Whole | None = None
     freeze: Whole | Literal["trunk"] | None = None
     freeze_batch_norm: bool = True
-    ema_decay: Fraction = 0.0
+    ema_decay: Fraction = 0.99
     pretrained_mix: Fraction | None = None
     clip_norm: NonNegative = 0.0
     cache_chunk: Whole = 0
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     validation: Fraction = 0.0
-    validate_every: Whole = 100
+    validate_every: Whole = 50
     checkpoint_minutes: NonNegative = 5.0
     log_every: Count = 10
     seed: Whole = 0
@@ -219,6 +233,19 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
     return content
 
 
+def parse_minutes(text: str) -> float:
+    """Return the minutes of a duration such as 30m or 1.5h.
+
+    Examples:
+        >>> parse_minutes("30m"), parse_minutes("1.5h"), parse_minutes("90s")
+        (30.0, 90.0, 1.5)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)", text.strip())
+    if not found or not float(found[1]):
+        raise ValueError(f"budget must be a duration such as 30m or 2h, got {text!r}. Give a number above 0 and s, m or h.")
+    return float(found[1]) * {"s": 1 / 60, "m": 1, "min": 1, "h": 60}[found[2]]
+
+
 def _check_together(config: TrainConfig) -> None:
     """Raise an error if settings are incompatible."""
     layout = getattr(config.loss.make(), "layout", None)  # the loss checks its own options
@@ -227,8 +254,9 @@ def _check_together(config: TrainConfig) -> None:
             f"the {config.loss} loss requires batches from the sampler {layout!r}, got {config.sampler.name!r}. "
             f"Pass sampler {layout}."
         )
-    if config.warmup and config.warmup >= config.steps:
-        raise ValueError(f"warmup must be less than steps ({config.steps}), got {config.warmup}. Lower warmup.")
+    steps = config.steps or config.max_steps
+    if config.warmup and config.warmup >= steps:
+        raise ValueError(f"warmup must be less than steps ({steps}), got {config.warmup}. Lower warmup.")
     if config.train_dim and not 0 < config.dim <= config.train_dim:
         raise ValueError(
             f"train_dim must be at least dim, with dim above 0, got {config.train_dim} with dim {config.dim}. "
@@ -239,6 +267,10 @@ def _check_together(config: TrainConfig) -> None:
             f"pretrained_mix must be 0 if batch norm statistics are trained, got {config.pretrained_mix}. "
             "Pass pretrained_mix 0, or freeze_batch_norm true."
         )
+    if config.budget is not None:
+        parse_minutes(config.budget)
+    if config.budget is not None and config.steps:
+        raise ValueError(f"budget requires steps 0, which it limits, got steps {config.steps}. Pass one of the two.")
     if config.freeze == "trunk" and config.dim == 0:
         raise ValueError("a frozen trunk requires a head to train, got dim 0. Pass a dim above 0, or freeze fewer stages.")
     if config.precision == "float16" and config.device is not None and not config.device.startswith("cuda"):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from liftedstruct.runtime.settings import Positive
 
-__all__ = ["HEADS", "pca", "principal_components", "reduced"]
+__all__ = ["HEADS", "pca", "principal_components"]
 
 Features = Callable[[], Tensor]  # computes features of training images, (n, width)
 
@@ -49,18 +49,6 @@ def pca(head: nn.Linear, features: Features, *, scale: Positive = 1.0) -> None:
     """
     F = features().double().cpu()  #                                                                  (n, width)
     _fill(head, scale * principal_components(F, head.out_features), F.mean(dim=0))
-
-
-def reduced(head: nn.Linear, dim: int, features: Tensor) -> nn.Linear:
-    """Return a head reduced to `dim` dimensions by PCA of its outputs on the features, centered at their mean.
-
-    Of all orthogonal projections to `dim` dimensions, PCA preserves the squared distances best.
-    """
-    weight, bias = head.weight.detach().double().cpu(), head.bias.detach().double().cpu()
-    F = features.double().cpu()  #                                                                    (n, width)
-    narrow = nn.Linear(head.in_features, dim).to(head.weight)
-    _fill(narrow, principal_components(F @ weight.T + bias, dim) @ weight, F.mean(dim=0))
-    return narrow
 
 
 def principal_components(F: Tensor, count: int) -> Tensor:

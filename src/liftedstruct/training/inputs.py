@@ -10,7 +10,7 @@ from torch import Tensor
 from liftedstruct.data import Indices, PackedImages, hold_out
 from liftedstruct.runtime import seeds
 
-__all__ = ["Batch", "Prefetcher", "count_pairable", "split_rows"]
+__all__ = ["Batch", "Prefetcher", "can_validate", "count_pairable", "split_rows"]
 
 
 class Batch(NamedTuple):
@@ -51,6 +51,11 @@ def split_rows(packed: PackedImages, fraction: float, seed: int) -> tuple[Indice
     held_out = hold_out(np.unique(labels), packed.class_names, fraction, seed=(seed, 0, seeds.VALIDATION), keep=2)
     held = np.isin(labels, held_out)
     return packed.train[~held], packed.train[held]
+
+
+def can_validate(labels: Indices) -> bool:
+    """Return whether Recall@1 is defined and can be below 1: at least two classes, one of them with two images."""
+    return len(np.unique(labels)) >= 2 and count_pairable(labels) >= 1
 
 
 def count_pairable(labels: Indices) -> int:

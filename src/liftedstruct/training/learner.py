@@ -1,12 +1,13 @@
 """The training step shared by networks on images and linear layers on feature vectors."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from liftedstruct.data import Indices
 from liftedstruct.runtime import seeds
@@ -44,6 +45,7 @@ class Learner:
         network: module to train; frozen parameters are skipped.
         labels: (n,), class numbers of the training images. The sampler draws indices into them.
         forward: function from inputs to embeddings. Default: `network`.
+        dims: dimensions of the prefixes of an embedding that the loss is applied to as well (Kusupati et al. 2022).
 
     """
 
@@ -53,11 +55,16 @@ class Learner:
         network: nn.Module,
         labels: Indices,
         forward: Callable[[Tensor], Tensor] | None = None,
+        dims: Sequence[int] = (),
     ) -> None:
         self.config, self.labels, self.forward = config, labels, forward or network
         self.device = next(network.parameters()).device
-        self.loss: nn.Module = config.loss.make().to(self.device)
+        loss: nn.Module = config.loss.make()
+        if hasattr(loss, "prepare"):  # such as one proxy per class
+            loss.prepare(labels, getattr(network, "width", None) or network.out_features)  # type: ignore[operator]
+        self.loss = loss.to(self.device)
         self.sampler: Sampler = config.sampler.make(labels, config.batch_size, seed=config.seed)
+        self.dims = () if list(self.loss.parameters()) else tuple(dims)  # proxies have all dimensions
         trained = network if not list(self.loss.parameters()) else nn.ModuleDict({"network": network, "loss": self.loss})
         self.optimizer: torch.optim.Optimizer = config.optimizer.make(trained)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
@@ -73,7 +80,7 @@ class Learner:
     def take_step(self, step: int, inputs: Tensor, labels: Tensor) -> StepResult:
         """Update the network with one batch. A `DivergedError` is raised before any parameter changes."""
         config = self.config
-        lr = config.lr * lr_factor(config.schedule.make, step, config.steps, config.warmup)
+        lr = (config.lr or 0.0) * lr_factor(config.schedule.make, step, config.steps, config.warmup or 0)
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group.get("lr_scale", 1.0)
         self.optimizer.zero_grad(set_to_none=True)
@@ -82,8 +89,11 @@ class Learner:
             largest = X.detach().abs().max().item()
             if not largest < HUGE:
                 raise DivergedError(f"the embeddings must be finite and below 1e15, got values up to {largest:.3g}.")
-            J: Tensor = self.loss(X, labels.to(X.device))
-            return J
+            y = labels.to(X.device)
+            J: Tensor = self.loss(X, y)
+            for dim in self.dims:
+                J = J + self.loss(normalize(X[:, :dim]) if config.normalize else X[:, :dim], y)
+            return J / (1 + len(self.dims))
 
         loss, X, dX = batch_gradient(
             self.forward,

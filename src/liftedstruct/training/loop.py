@@ -23,8 +23,7 @@ from liftedstruct.runtime import seeds
 from liftedstruct.runtime.progress import say
 from liftedstruct.training.caching import check_exact
 from liftedstruct.training.config import TrainConfig
-from liftedstruct.training.heads import reduced
-from liftedstruct.training.inputs import Batch, Prefetcher, split_rows
+from liftedstruct.training.inputs import Batch, Prefetcher, can_validate, split_rows
 from liftedstruct.training.learner import DivergedError, Learner, distance_scale
 from liftedstruct.training.machine import computing, seed_torch, stop_signals
 from liftedstruct.training.monitor import TrainingProgress, summarize_batch
@@ -43,8 +42,23 @@ __all__ = ["TRAINED", "Training"]
 TRAINED = "trained from "  # prefix of the name of the initial weights
 BLOCK = 64  # images per forward pass without gradients
 HEAD_IMAGES = 4096  # maximum number of training images whose features initialize the head
-REDUCE_IMAGES = 1024  # maximum number for the reduction to dim, which runs at each validation
 EMA, START, SAMPLER = "ema.", "start.", "sampler."  # prefixes of tensor names in a checkpoint
+
+
+def nested_dims(width: int, least: int) -> tuple[int, ...]:
+    """Return `least`, `2 least`, `4 least`, ... below `width`: the prefixes of an embedding that are trained with it.
+
+    Examples:
+        >>> nested_dims(512, 64), nested_dims(384, 64), nested_dims(64, 64), nested_dims(512, 0)
+        ((64, 128, 256), (64, 128, 256), (), ())
+    """
+    return tuple(least << i for i in range(width.bit_length()) if 0 < least << i < width)
+
+
+def is_finished(config: TrainConfig, step: int, best_step: int) -> bool:
+    """Return whether a run at this step has no step left: it ran all steps, or validation stopped improving."""
+    since = step - best_step
+    return step >= config.steps or bool(config.patience and since >= config.patience and 2 * since >= best_step)
 
 
 class Training:
@@ -68,7 +82,8 @@ class Training:
         training_mode(embedder, config.freeze_batch_norm)
         if config.cache_chunk:
             check_exact(embedder)
-        self.learner = Learner(config, embedder, self.labels, self._forward)
+        dims = nested_dims(embedder.width, config.min_dim)
+        self.learner = Learner(config, embedder, self.labels, self._forward, dims)
         self.ema = frozen_copy(embedder) if config.ema_decay else None
         self.beginning = frozen_copy(embedder) if config.pretrained_mix else None
         self.validates = bool(config.validate_every) and self._can_validate()
@@ -83,10 +98,9 @@ class Training:
             self.embedder.features(torch.zeros(1, side, side, 3, dtype=torch.uint8))
 
     def _can_validate(self) -> bool:
-        sizes = np.unique(self.packed.labels[self.validation_rows], return_counts=True)[1]
-        if len(sizes) >= 2 and sizes.max() >= 2:
+        if can_validate(self.packed.labels[self.validation_rows]):
             return True
-        why = "no validation classes" if not len(sizes) else "too few validation classes or images"
+        why = "no validation classes" if not len(self.validation_rows) else "too few validation classes or images"
         if self.wanted:
             say(f"{why}, so the last embedder is saved, not the best. Pass validation 0.1 to hold out 10% of the classes.")
         return False
@@ -114,15 +128,19 @@ class Training:
         pooled = Embedder(embedder.trunk, 0, crop=embedder.crop)
         return torch.from_numpy(self._checked(embed_rows(pooled, self.packed, rows, BLOCK, pooled.crop, progress)))
 
+    def finished(self) -> bool:
+        """Return whether there is no step left to run."""
+        return is_finished(self.config, self.step, self.best_step)
+
     def run(self) -> None:
         """Run the remaining steps."""
         config, last = self.config, time.monotonic()
-        if self.step < config.steps:
+        if not self.finished():
             self.progress = TrainingProgress(config.steps, self.step, self.learner.sampler.batch_size, self.wanted)
             prefetcher = Prefetcher(self._make_batch)
             with contextlib.closing(self.progress), contextlib.closing(prefetcher), stop_signals() as stopped:
                 training_mode(self.embedder, config.freeze_batch_norm)
-                while self.step < config.steps:
+                while not self.finished():
                     if self.learner.refresh_due(self.step):
                         self.learner.refresh(self._embed(self.train_rows, self.embedder))
                         self.progress.pause(self.step)
@@ -131,13 +149,13 @@ class Training:
                     if self.validates and (self.step % config.validate_every == 0 or self.step == config.steps):
                         self._validate()
                         self.progress.pause(self.step)
-                    if self.step == config.steps or stopped or time.monotonic() - last >= 60 * config.checkpoint_minutes:
+                    if self.finished() or stopped or time.monotonic() - last >= 60 * config.checkpoint_minutes:
                         self._embed(self.train_rows[:2], self.embedder)  # fails before a good checkpoint is overwritten
-                        if self.step == config.steps and not self.validates:
+                        if self.finished() and not self.validates:
                             self._keep()
                         self._save()
                         last = time.monotonic()
-                    if stopped and self.step < config.steps:
+                    if stopped and not self.finished():
                         self._stop(stopped[0])
         elif not (self.folder / EMBEDDER).exists():  # the file was deleted
             kept = self._kept()
@@ -145,7 +163,7 @@ class Training:
             self._keep(kept)
             self._save()
         elif self.wanted:
-            say(f"{self.folder.path} has finished all {config.steps:,} steps, nothing to do")
+            say(f"{self.folder.path} has finished all {self.step:,} steps, nothing to do")
 
     def _make_batch(self, step: int) -> Batch:
         rows = self.train_rows[self.learner.sampler.batch(step)]
@@ -199,17 +217,12 @@ class Training:
         return X
 
     def _kept(self) -> Embedder:
-        """Return the embedder to evaluate and save: current weights or EMA, mixed with the pretrained ones, reduced to dim."""
-        kept, config = self.embedder if self.ema is None else self.ema, self.config
-        if self.beginning is not None and config.pretrained_mix:
+        """Return the embedder to evaluate and save: weights or EMA, mixed with the pretrained weights, truncated to dim."""
+        kept = self.embedder if self.ema is None else self.ema
+        if self.beginning is not None and self.config.pretrained_mix:
             latest, kept = kept, frozen_copy(self.beginning)
-            update_ema(kept, latest, config.pretrained_mix)
-        if config.dim == kept.dim:
-            return kept
-        assert isinstance(kept.linear, nn.Linear)
-        narrow = Embedder(kept.trunk, config.dim, config.dropout, config.normalize, config.crop)
-        narrow.linear = reduced(kept.linear, config.dim, self._features(kept, REDUCE_IMAGES))
-        return narrow
+            update_ema(kept, latest, self.config.pretrained_mix)
+        return kept if self.config.dim in (0, kept.dim) else kept.truncated(self.config.dim)
 
     def _validate(self) -> None:
         """Evaluate Recall@1 on the validation classes and save the embedder if it is the best."""

@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, AdamW, Optimizer
 
 from liftedstruct.embedder import Embedder
-from liftedstruct.runtime.settings import Count, Fraction, NonNegative
+from liftedstruct.runtime.settings import Count, Fraction, NonNegative, Range
+from liftedstruct.trunks import Trunk
 
 __all__ = [
     "OPTIMIZERS",
@@ -55,15 +56,22 @@ def training_mode(embedder: Embedder, freeze_statistics: bool) -> None:
             module.eval()
 
 
-def adamw(network: nn.Module, *, beta1: Fraction = 0.9, weight_decay: NonNegative = 1e-4) -> Optimizer:
+def adamw(
+    network: nn.Module,
+    *,
+    beta1: Fraction = 0.9,
+    weight_decay: NonNegative = 1e-4,
+    layer_decay: Annotated[float, Range(0, 1, above=True)] = 1.0,
+) -> Optimizer:
     """Adam with decoupled weight decay.
 
     Args:
         beta1: decay of the moving average of the gradient; beta2 is 0.999.
         weight_decay: weight decay; biases and normalization layers are exempt.
+        layer_decay: factor of the learning rate per trunk stage, from the head down (layer-wise learning rate decay).
 
     """
-    groups = parameter_groups(network, weight_decay)
+    groups = parameter_groups(network, weight_decay, _stage_lr_scales(network, layer_decay))
     return AdamW(groups, lr=0.0, betas=(beta1, 0.999), fused=True)  # several times as fast as the for-loop, also on CPU
 
 
@@ -108,9 +116,20 @@ def parameter_groups(
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter in network.parameters():
         if parameter.requires_grad:
-            key = (lr_scales or {}).get(id(parameter), 1.0), weight_decay if parameter.ndim > 1 else 0.0
+            scale = (lr_scales or {}).get(id(parameter), 1.0) * getattr(parameter, "lr_scale", 1.0)  # attribute: of a loss
+            key = scale, weight_decay if parameter.ndim > 1 else 0.0
             groups.setdefault(key, []).append(parameter)
     return [{"params": params, "lr_scale": scale, "weight_decay": decay} for (scale, decay), params in groups.items()]
+
+
+def _stage_lr_scales(network: nn.Module, layer_decay: float) -> dict[int, float]:
+    """Return `lr_scales` of the trunk's parameters, if there is a trunk: `layer_decay` in its last stage, its square before."""
+    trunk = next((module for module in network.modules() if isinstance(module, Trunk)), None)
+    if trunk is None:
+        return {}
+    stages = [[p for module in modules for p in module.parameters()] for modules in trunk.stages.values()]
+    stages[0] += trunk.unstaged_parameters()
+    return {id(p): layer_decay ** (len(stages) - i) for i, stage in enumerate(stages) for p in stage}
 
 
 def constant(progress: float) -> float:

@@ -22,9 +22,10 @@ from liftedstruct.embedder import EMBEDDER, Embedder
 from liftedstruct.runtime.atomic import is_temporary, locked, replacing
 from liftedstruct.training.config import TrainConfig, as_yaml, load_config
 
-__all__ = ["CONFIG", "LOG", "RECORD", "STATE", "RunFolder"]
+__all__ = ["CONFIG", "LOG", "RECORD", "STATE", "TRIAL", "RunFolder"]
 
 CONFIG, LOG, STATE, RECORD = "config.yaml", "log.jsonl", "state.safetensors", "state.json"
+TRIAL = "trial"  # folder of the run that chooses the number of steps
 LOCK = "train.lock"  # present while training runs
 VERSION = 2
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -42,7 +43,7 @@ class RunFolder:
 
     def check_new(self) -> None:
         """Raise an error if the folder holds files that do not belong to a run."""
-        ours = {LOCK, RECORD}  # left by a run that was killed before it wrote its settings
+        ours = {LOCK, RECORD, TRIAL}  # left by a run that was killed before it wrote its settings
         others = sorted(each.name for each in self.path.iterdir() if each.name not in ours and not is_temporary(each.name))
         if others:
             raise ValueError(f"{self.path} must be empty to start a run, but it contains {others[0]!r}. Choose another folder.")

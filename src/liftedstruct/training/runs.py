@@ -1,5 +1,6 @@
 """Start or resume a run, after checking its settings, data and folder."""
 
+import shutil
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,21 @@ from liftedstruct.embedder import EMBEDDER, Embedder
 from liftedstruct.runtime import seeds
 from liftedstruct.runtime.progress import say
 from liftedstruct.training.config import TrainConfig
-from liftedstruct.training.loop import Training
+from liftedstruct.training.inputs import can_validate, split_rows
+from liftedstruct.training.length import EVERY, PATIENCE, PLANNED, choose_steps, plan_for
+from liftedstruct.training.loop import Training, is_finished
 from liftedstruct.training.machine import find_device, find_threads, prepared, seed_torch, warn_of_emulation
-from liftedstruct.training.run_folder import RunFolder
-from liftedstruct.trunks import Trunk, make_trunk
+from liftedstruct.training.run_folder import LOG, STATE, RunFolder
+from liftedstruct.trunks import RANDOM, Trunk, make_trunk
 
-__all__ = ["Run", "check_run", "starting_trunk", "train"]
+__all__ = ["Run", "check_run", "shared_training", "starting_trunk", "train", "truncate_run"]
 
-MAY_CHANGE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every")  # affect the embedding at most by rounding
-LEFT_TO_TRUNK = ("pool", "train_dim", "crop", "train_crop", "freeze", "pretrained_mix")  # None means a default, see _resolved
-TRAIN_DIM = 512
+# Settings that affect the embedding at most by rounding.
+MAY_CHANGE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every", "budget")
+# Settings whose default, None, is replaced by _resolved.
+RESOLVED = ("pool", "train_dim", "crop", "train_crop", "freeze", "lr", "warmup", "pretrained_mix")
+CHOSEN = ("steps", "patience", "validate_every")  # if steps is 0, see _with_steps
+TRAIN_DIM, WARMUP, PRETRAINED_MIX = 512, 30, 0.3
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,8 @@ def train(config: TrainConfig, *, progress: bool = True) -> Run:
 
     Args:
         config: all settings. If the run folder already holds a run, its settings must be the same, except those that affect
-            the embedding at most by rounding: `data`, `out`, `device`, `threads`, `checkpoint_minutes` and `log_every`.
+            the embedding at most by rounding: `data`, `out`, `device`, `threads`, `checkpoint_minutes`, `log_every` and
+            `budget`.
         progress: show progress, as a bar on a terminal or as lines of text.
 
     Returns:
@@ -58,16 +65,47 @@ def train(config: TrainConfig, *, progress: bool = True) -> Run:
 
     """
     folder = RunFolder(config.out)
+    if config.budget is not None:
+        config = plan_for(config, progress)
     if not folder.has_run():
-        return _train(config, folder, progress)
+        return _train(config if config.steps else _with_steps(config, progress), folder, progress)
     check_run(config)
     begun, state = folder.config(), folder.progress()
-    if state is None or state["step"] < begun.steps or not (folder / EMBEDDER).exists():
+    if state is None or not is_finished(begun, state["step"], state["best_step"]) or not (folder / EMBEDDER).exists():
         free = {name: getattr(config, name) for name in MAY_CHANGE if getattr(config, name) is not None}
         return _train(replace(begun, **free), folder, progress)
     if progress:
-        say(f"{folder.path} has finished all {begun.steps:,} steps, nothing to do")
+        say(f"{folder.path} has finished all {state['step']:,} steps, nothing to do")
     return Run(folder.path, begun, state["step"], state["best_step"], state["best"] if state["best"] >= 0 else None)
+
+
+def _with_steps(config: TrainConfig, progress: bool) -> TrainConfig:
+    """Return the settings with the number of steps of a trial run, or with early stopping on given validation classes."""
+    packed = PackedImages(config.data)
+    validation = split_rows(packed, config.validation, config.seed)[1]
+    if len(validation) and can_validate(packed.labels[validation]):
+        every = config.validate_every or EVERY
+        return replace(config, steps=config.max_steps, patience=config.patience or PATIENCE, validate_every=every)
+    steps = choose_steps(config, packed, lambda trial: train(trial, progress=progress).best_step, progress)
+    return replace(config, steps=steps, validate_every=0)
+
+
+def shared_training(config: TrainConfig) -> TrainConfig:
+    """Return the same settings for all runs that train the same network and differ only in the dimension that is saved."""
+    return replace(config, out="-", dim=max(config.dim, TRAIN_DIM)) if config.train_dim is None and config.dim else config
+
+
+def truncate_run(run: Run, config: TrainConfig) -> None:
+    """Create the run of `config` from a finished run whose settings differ only in a larger `dim`, without training again."""
+    out = Path(config.out).absolute()
+    temporary = RunFolder(out.with_name(f".{out.name}.tmp"))
+    shutil.rmtree(temporary.path, ignore_errors=True)
+    temporary.path.mkdir(parents=True)
+    for name in (LOG, STATE):
+        shutil.copyfile(run.folder / name, temporary / name)
+    temporary.save_embedder(run.embedder().truncated(config.dim))
+    temporary.begin(replace(run.config, dim=config.dim, out=config.out), RunFolder(run.folder).record())
+    temporary.path.rename(out)
 
 
 def check_run(config: TrainConfig) -> None:
@@ -76,11 +114,12 @@ def check_run(config: TrainConfig) -> None:
     if not folder.has_run():
         return
     begun = folder.config()
-    for name in (field.name for field in fields(TrainConfig) if field.name not in MAY_CHANGE):
+    free = (*MAY_CHANGE, *(CHOSEN if config.steps == 0 else ()), *(PLANNED if config.budget else ()))
+    for name in (field.name for field in fields(TrainConfig) if field.name not in free):
         was, now = getattr(begun, name), getattr(config, name)
         if name == "weights":
             was, now = _absolute(was), _absolute(now)
-        if now != was and not (now is None and name in LEFT_TO_TRUNK):
+        if now != was and not (now is None and name in RESOLVED):
             raise ValueError(
                 f"{folder.path} must hold a run with the same settings, but its {name} is {was}, got {now}. "
                 "Choose another folder, or delete this one."
@@ -152,8 +191,10 @@ def _resolved(config: TrainConfig, packed: PackedImages, trunk: Trunk, device: t
             )
     mix = config.pretrained_mix
     if mix is None:
-        mix = suggested["pretrained_mix"] if config.weights != "random" and config.freeze_batch_norm else 0.0
-    train_dim = max(TRAIN_DIM, config.dim) if config.train_dim is None and config.dim else config.train_dim
+        mix = PRETRAINED_MIX if trunk.weights != RANDOM and config.freeze_batch_norm else 0.0
+    train_dim = config.train_dim
+    if train_dim is None and config.dim:
+        train_dim = max(min(TRAIN_DIM, trunk.num_features), config.dim)
     return replace(
         config,
         data=str(packed.folder),
@@ -164,6 +205,8 @@ def _resolved(config: TrainConfig, packed: PackedImages, trunk: Trunk, device: t
         crop=crop,
         train_crop=train_crop,
         freeze=suggested["freeze"] if config.freeze is None else config.freeze,
+        lr=suggested["lr"] if config.lr is None else config.lr,
+        warmup=min(WARMUP, config.steps // 2) if config.warmup is None else config.warmup,
         pretrained_mix=mix,
         device=str(device),
         threads=torch.get_num_threads(),

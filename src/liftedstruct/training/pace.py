@@ -7,9 +7,10 @@ from typing import NamedTuple
 import torch
 
 from liftedstruct.embedder import Embedder
-from liftedstruct.training import TrainConfig, starting_trunk
+from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.machine import computing, find_device, find_threads, prepared
 from liftedstruct.training.optimizers import freeze, training_mode
+from liftedstruct.trunks import make_trunk
 
 __all__ = ["Pace", "measure_pace"]
 
@@ -27,7 +28,7 @@ def measure_pace(config: TrainConfig) -> Pace:
     """Time forward and backward passes on noise. Excludes the loss and the optimizer, which take a few percent of a step."""
     device = find_device(config.device)
     with prepared(device, config.threads or find_threads()):
-        trunk = starting_trunk(config)
+        trunk = make_trunk(config.trunk.name, pretrained=False, **config.trunk.options)  # as fast as with other weights
         crop = config.crop or trunk.suggested["crop"]
         embedder = Embedder(trunk, config.dim, config.dropout, config.normalize, crop)
         freeze(embedder.to(device), trunk.suggested["freeze"] if config.freeze is None else config.freeze)

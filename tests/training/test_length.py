@@ -1,0 +1,168 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from liftedstruct.data import PackedImages
+from liftedstruct.training import TrainConfig, length, train
+from liftedstruct.training.config import parse_minutes
+from liftedstruct.training.loop import Training, is_finished
+from liftedstruct.training.pace import Pace
+from liftedstruct.training.run_folder import LOG, TRIAL
+from training.sets import products, run, settings
+
+AUTO: dict[str, Any] = {"steps": 0, "max_steps": 24, "patience": 8, "validate_every": 4, "lr": 3e-3, "schedule": "constant"}
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> PackedImages:
+    """Prepare products with 24 training classes and no validation classes."""
+    return products(tmp_path_factory.mktemp("products"), classes=48, images=4, validation=0)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(length, "MIN_STEPS", 2)
+
+
+def recalls(folder: Path) -> dict[int, float]:
+    lines = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+    return {line["step"]: line["recall_at_1"] for line in lines if "recall_at_1" in line}
+
+
+@pytest.mark.parametrize(
+    ("step", "best_step", "finished"),
+    [
+        (100, 0, False),
+        (150, 0, True),  # no improvement at all
+        (249, 100, False),
+        (250, 100, True),
+        (550, 400, False),  # a late best step is given half as many steps again
+        (600, 400, True),
+        (1000, 990, True),  # all steps
+    ],
+)
+def test_patience_by_hand(step: int, best_step: int, finished: bool) -> None:
+    config = TrainConfig(data="-", out="-", steps=1000, patience=150)
+    assert is_finished(config, step, best_step) is finished
+    assert is_finished(TrainConfig(data="-", out="-", steps=1000), step, best_step) is (step == 1000)
+
+
+def test_the_length_is_chosen_on_held_out_classes(
+    packed: PackedImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = train(settings(packed, tmp_path / "run", **AUTO))
+    said = capsys.readouterr().err
+    found = recalls(tmp_path / "run" / TRIAL)
+    best = min(step for step, recall in found.items() if recall == max(found.values()))
+    assert max(found) == min(24, best + max(8, best // 2) + (-best // 2) % 4)  # stopped early
+    assert one.steps == one.config.steps == max(best, 2)
+    assert f"{one.steps} steps: best on 0.2 of the training classes, which are now trained on too" in said
+    trained_on = one.embedder().trained_on
+    assert trained_on is not None
+    assert (len(trained_on.class_names), len(trained_on.validation)) == (24, 0)
+    given = run(packed, tmp_path / "given", **AUTO | {"steps": one.steps, "validate_every": 0, "patience": 0})
+    assert (given.folder / "embedder.safetensors").read_bytes() == (one.folder / "embedder.safetensors").read_bytes()
+
+    assert train(settings(packed, tmp_path / "run", **AUTO)).steps == one.steps  # the same command finds its run
+    assert "nothing to do" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"its lr is 0\.003, got 0\.5"):
+        run(packed, tmp_path / "run", **AUTO | {"lr": 0.5})
+
+
+def test_stopped_in_the_trial_and_resumed(packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run(packed, tmp_path / "whole", **AUTO)
+    validate = Training._validate
+
+    def stop(self: Training) -> None:
+        validate(self)
+        if self.step == 4:
+            self._save()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Training, "_validate", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(packed, tmp_path / "run", **AUTO)
+    monkeypatch.setattr(Training, "_validate", validate)
+    assert not (tmp_path / "run" / "config.yaml").exists()
+    resumed = run(packed, tmp_path / "run", **AUTO)
+    for part in (".", TRIAL):
+        assert recalls(resumed.folder / part) == recalls(whole.folder / part)
+        assert (resumed.folder / part / "embedder.safetensors").read_bytes() == (
+            whole.folder / part / "embedder.safetensors"
+        ).read_bytes()
+
+
+def test_validation_classes_stop_the_run_itself(tmp_path: Path) -> None:
+    packed = products(tmp_path / "products", classes=48, images=4, validation=0.25)
+    one = run(packed, tmp_path / "run", **AUTO)
+    found = recalls(one.folder)
+    assert not (one.folder / TRIAL).exists()
+    assert one.recall_at_1 == max(found.values()) == found[one.best_step]
+    assert is_finished(one.config, max(found), one.best_step)
+
+
+def test_without_classes_to_hold_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packed = products(tmp_path / "products", classes=8, images=4, validation=0)
+    assert train(settings(packed, tmp_path / "run", **AUTO)).steps == 24  # 30 epochs of one batch, at most max_steps
+    assert "24 steps: 30 epochs, at most 400, since there are too few classes" in capsys.readouterr().err
+    assert run(packed, tmp_path / "more", **AUTO | {"max_steps": 100}).steps == 30
+
+
+def test_large_datasets_hold_out_fewer_classes() -> None:
+    config = TrainConfig(data="-", out="run")
+    assert length.trial_config(config, 5_000).validation == 0.2
+    assert length.trial_config(config, 60_000).validation == 1500 / 60_000
+
+
+@pytest.mark.parametrize(("budget", "minutes"), [("30m", 30.0), ("2h", 120.0), ("90s", 1.5), ("0.5 h", 30.0), ("45min", 45.0)])
+def test_durations(budget: str, minutes: float) -> None:
+    assert parse_minutes(budget) == minutes
+
+
+@pytest.mark.parametrize("budget", ["30", "0m", "-5m", "m", "1d", "", "1e3m"])
+def test_bad_durations(budget: str) -> None:
+    with pytest.raises(ValueError, match=r"budget must be a duration such as 30m or 2h, got .*\. Give a number above 0"):
+        parse_minutes(budget)
+
+
+def test_a_budget_shrinks_crops_then_freezes_more_stages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """At 224 px with 4 frozen stages, 64 images/s give 3/8 steps per second of the budget: three quarters of half."""
+    tried: list[tuple[int | None, Any]] = []
+
+    def pace(config: TrainConfig) -> Pace:
+        tried.append((config.train_crop, config.freeze))
+        assert config.train_crop is not None
+        return Pace(64 * (224 / config.train_crop) ** 2, 100.0)
+
+    monkeypatch.setattr(length, "measure_pace", pace)
+    config = TrainConfig(data="-", out=str(tmp_path), max_steps=100_000)
+
+    def planned(budget: str, **changes: Any) -> tuple[int | None, Any, int]:
+        tried.clear()
+        plan = length.plan_for(replace(config, budget=budget, **changes), progress=False)
+        assert plan.budget is None
+        return plan.train_crop, plan.freeze, plan.max_steps
+
+    assert planned("1h") == (224, 4, 1350)
+    assert tried == [(224, 4)]
+    assert planned("12m") == (192, 4, int(720 * 0.75 * (224 / 192) ** 2 / 2))
+    assert planned("5m")[:2] == (156, 6)
+    assert tried == [(224, 4), (192, 4), (156, 4), (156, 5), (156, 6)]
+    assert planned("1s")[2] == 2  # at least MIN_STEPS
+    assert planned("5m", train_crop=200, freeze=2)[:2] == (200, 2)  # given settings are kept
+    assert planned("1h", max_steps=500) == (224, 4, 500)
+
+
+def test_a_run_with_a_budget_keeps_its_plan(packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {**AUTO, "budget": "1m", "max_steps": 1000}
+    speeds = iter([Pace(16 * 2 * 8 / 45, 1.0), Pace(1e6, 1.0)])  # 8 steps of 16 images in each half of 45 seconds
+    monkeypatch.setattr(length, "ENOUGH", 0)
+    monkeypatch.setattr(length, "measure_pace", lambda config: next(speeds))
+    one = run(packed, tmp_path / "run", **changes)
+    assert (one.config.max_steps, one.config.budget) == (8, None)
+    assert max(recalls(one.folder / TRIAL)) == 8
+    again = run(packed, tmp_path / "run", **changes)
+    assert again.config == one.config
