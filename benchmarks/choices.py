@@ -1,9 +1,9 @@
 """Compare settings of the default recipe on the validation classes of several datasets.
 
 Every trial trains on half of the training classes of a dataset and is evaluated on the other half, the validation classes;
-the test classes are never used. A trial is a line of the results file: choice, dataset, settings, Recall@1 over the steps, and
-Recall@1 of the best step at several dimensions. Finished trials are skipped and a stopped one resumes, so an interrupted search
-continues with the same command.
+the test classes are never used. A trial is a line of the results file: choice, dataset, settings, Recall@1 over the steps,
+Recall@1 of the best step at several dimensions, and Recall@1 of the last step with the trunk interpolated with its pretrained
+weights. Finished trials are skipped and a stopped one resumes, so an interrupted search continues with the same command.
 
     python benchmarks/choices.py --out choices --data cub=cub-256 cars=cars-256
 
@@ -13,6 +13,7 @@ searches in parallel with `--threads 1` each take less time than one with two th
 
 import argparse
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,20 @@ from numpy.typing import NDArray
 
 import liftedstruct as ls
 from liftedstruct.cli.flags import config_values
-from liftedstruct.training import merge_settings, split_rows
+from liftedstruct.training import RunFolder, merge_settings, split_rows, starting_trunk
 
 RESULTS = Path(__file__).parent / "results" / "choices.jsonl"
 HELD_OUT, EVERY = 0.5, 100  # fraction of the training classes, and steps between evaluations
-BASE: dict[str, Any] = {"crop": 224, "train_crop": 160}  # proxies that take half of the time of the default crops
+MIXES = (0.3, 0.5)  # fractions of the pretrained weights in the trunk, for the last step of trials without such a fraction
+FIRST: dict[str, Any] = {"schedule": "cosine", "warmup": 0, "ema_decay": 0.0, "pretrained_mix": 0.4, "min_dim": 0}
+BASE: dict[str, Any] = {"crop": 224, "train_crop": 160, "lr": 1e-4, "pretrained_mix": 0.0}  # proxies: half of the time
 CHOICES: dict[str, dict[str, Any]] = {
-    "default": {"steps": 400},
-    "lr 2e-4": {"lr": 2e-4, "steps": 400},
-    "no nested dimensions": {"min_dim": 0, "steps": 300},
-    "cosine, no EMA": {"schedule": "cosine", "ema_decay": 0.0, "warmup": 0, "steps": 400},
+    "constant lr, EMA": {"steps": 500},
+    "constant lr 2e-4, EMA": {"lr": 2e-4, "steps": 700},
+    "the same, no prefixes trained": {"lr": 2e-4, "min_dim": 0, "steps": 300},
+    "cosine, mix 0.4 (first recipe)": {**FIRST, "steps": 400},
+    "constant lr 2e-4, EMA, mix 0.3": {"lr": 2e-4, "pretrained_mix": 0.3, "steps": 300},
+    "constant lr, EMA, mix 0.3": {"pretrained_mix": 0.3, "steps": 500},
 }
 
 
@@ -61,7 +66,7 @@ def read_trials(results: Path) -> list[dict[str, Any]]:
 def measure(choice: str, name: str, folder: Path, out: Path, threads: int | None = None) -> dict[str, Any]:
     """Train with the settings of a choice and return Recall@1 on the validation classes, in percent."""
     packed, settings = ls.PackedImages(folder), {**BASE, **CHOICES[choice]}
-    run = out / f"{choice}-{name}".replace(" ", "-")
+    run = out / re.sub(r"[^\w.-]+", "-", f"{choice}-{name}")
     common = {"data": str(folder), "out": str(run), "validation": HELD_OUT, "validate_every": EVERY, "threads": threads}
     began = time.monotonic()
     trained = ls.train(merge_settings(common, config_values(settings)))
@@ -69,6 +74,10 @@ def measure(choice: str, name: str, folder: Path, out: Path, threads: int | None
     rows, held_out = split_rows(packed, HELD_OUT, trained.config.seed)
     rows = np.sort(np.random.default_rng(0).choice(rows, min(1024, len(rows)), replace=False))
     X, T = (ls.embed(trained.embedder(), packed, each) for each in (held_out, rows))
+    mixed: dict[str, dict[str, float]] = {}
+    if not trained.config.pretrained_mix:
+        for mix in MIXES:
+            mixed[str(mix)] = by_dimension(ls.embed(last_embedder(trained, mix), packed, held_out).embeddings, X.labels)
     return {
         "choice": choice,
         "dataset": name,
@@ -76,15 +85,29 @@ def measure(choice: str, name: str, folder: Path, out: Path, threads: int | None
         "curve": curve,
         "best_step": trained.best_step,
         "recall_at_1": by_dimension(X.embeddings, X.labels, T.embeddings),
+        "mixed": mixed,
         "minutes": round((time.monotonic() - began) / 60, 1),
     }
 
 
-def by_dimension(X: NDArray[np.floating], labels: NDArray[np.int64], T: NDArray[np.floating]) -> dict[str, float]:
+def last_embedder(run: ls.Run, mix: float) -> ls.Embedder:
+    """Return the embedder of the last step, with the trunk's pretrained weights mixed in."""
+    embedder, state = run.embedder(), RunFolder(run.folder).load_state()
+    assert state is not None
+    prefix = "ema." if run.config.ema_decay else "embedder."
+    weights = {name: state[0][prefix + name] for name in embedder.state_dict()}
+    for name, start in starting_trunk(run.config).named_parameters():
+        weights[f"trunk.{name}"].lerp_(start.detach(), mix)
+    embedder.load_state_dict(weights)
+    return embedder
+
+
+def by_dimension(X: NDArray[np.floating], labels: NDArray[np.int64], T: NDArray[np.floating] | None = None) -> dict[str, float]:
     """Return Recall@1 of normalized embeddings, of their prefixes, and of 64 principal components of training embeddings."""
     cut = {str(dim): X[:, :dim] for dim in (64, 128, 256, X.shape[1]) if dim <= X.shape[1]}
-    V = np.linalg.svd(T - T.mean(axis=0), full_matrices=False)[2]
-    cut["64 components"] = (X - T.mean(axis=0)) @ V[:64].T
+    if T is not None:
+        V = np.linalg.svd(T - T.mean(axis=0), full_matrices=False)[2]
+        cut["64 components"] = (X - T.mean(axis=0)) @ V[:64].T
     units = {name: Y / np.linalg.norm(Y, axis=1, keepdims=True) for name, Y in cut.items()}
     return {name: percent(ls.recall_at_k(Y, labels, (1,))[1]) for name, Y in units.items()}
 
@@ -94,20 +117,17 @@ def percent(recall: float) -> float:
 
 
 def table(trials: list[dict[str, Any]]) -> str:
-    """Return the trials as a Markdown table: best Recall@1, its step, and Recall@1 at 64 dimensions, one row per trial."""
-    lines = [
-        "| choice | dataset | pretrained | best | step | last | 64-d | 64 components |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
+    """Return the trials as a Markdown table, one row per trial, and one per mix of its last step."""
+    lines = ["| choice | dataset | step | 512-d | 64-d | 64 components |", "|---|---|---:|---:|---:|---:|"]
     for trial in trials:
-        (_, before), (_, last), found = trial["curve"][0], trial["curve"][-1], trial["recall_at_1"]
-        best = max(recall for _, recall in trial["curve"])
-        numbers = (best, last, found["64"], found["64 components"])
-        best_text, last_text, narrow, components = (f"{number:.1f}" for number in numbers)
+        named, dataset, last = trial["choice"], trial["dataset"], trial["curve"][-1]
+        found = {key: f"{value:.1f}" for key, value in trial["recall_at_1"].items()}
         lines.append(
-            f"| {trial['choice']} | {trial['dataset']} | {before:.1f} | {best_text} | {trial['best_step']} | {last_text} "
-            f"| {narrow} | {components} |"
+            f"| {named} | {dataset} | {trial['best_step']}, best | {found['512']} | {found['64']} | {found['64 components']} |"
         )
+        lines.append(f"| | | {last[0]}, last | {last[1]:.1f} | | |")
+        for mix, mixed in trial["mixed"].items():
+            lines.append(f"| | | {last[0]}, last, mix {mix} | {mixed['512']:.1f} | {mixed['64']:.1f} | |")
     return "\n".join(lines)
 
 

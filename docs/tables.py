@@ -15,7 +15,8 @@ A document marks each place with a pair of comments. The text between them is ge
 | `machine` | command, dates and machine of `bench.json` |
 | `scores NAME: column | column | ...` | test scores in `scores-NAME.json`, written by `benchmarks/scores.py` |
 | `rows NAME` | the rows of `NAME.json` |
-| `trials` | all trials of the recipe search, `recipe.jsonl` |
+| `trials` | all trials of the first recipe search, `recipe.jsonl` |
+| `choices` | trials of the recipe on several datasets, `choices.jsonl` |
 
 Sections that have not been measured keep their text. A test fails if a document differs from the results.
 """
@@ -97,6 +98,10 @@ def resolve(key: str, results: Mapping[str, Results], folder: Path) -> str:
         from recipe import read_trials, table
 
         return table(read_trials(folder / "recipe.jsonl"))
+    if key == "choices":
+        import choices
+
+        return choices.table(choices.read_trials(folder / "choices.jsonl"))
     return lookup(key, results)
 
 

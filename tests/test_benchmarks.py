@@ -15,7 +15,7 @@ import pytest
 from liftedstruct.embeddings import embed
 from liftedstruct.evaluation import Scores, evaluate_file, scores_file
 from liftedstruct.retrieval import recall_at_k
-from liftedstruct.training import starting_trunk
+from liftedstruct.training import Run, RunFolder, starting_trunk
 from report.runs import embeddings, save_evaluated, squares, write_run
 from training.sets import products, run
 
@@ -423,6 +423,36 @@ def test_a_trial_of_the_search_is_trained_once(
     assert "| lr 0.2 | 50.0 | 70.0 | +10.0 | 1.0 |" in capsys.readouterr().out
     assert b"</svg>" in figure.read_bytes()
     assert b"</svg>" in curves.read_bytes()
+
+
+@pytest.mark.slow
+def test_choices_are_measured_on_validation_classes(
+    benchmark: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    choices, packed = benchmark("choices"), products(tmp_path / "packed", classes=40, images=4, validation=0)
+    monkeypatch.setattr(choices, "EVERY", 2)
+    small = {"trunk": "small", "crop": 28, "train_crop": 28, "batch_size": 16, "weights": "random", "lr": 1e-3, "min_dim": 16}
+    monkeypatch.setattr(choices, "BASE", {**small, "pretrained_mix": 0.0, "train_dim": 512, "dim": 512})
+    monkeypatch.setattr(choices, "CHOICES", {"one": {"steps": 4}, "two": {"steps": 2, "pretrained_mix": 0.5}})
+    results = tmp_path / "choices.jsonl"
+    flags = ["--out", str(tmp_path / "runs"), "--data", f"squares={packed.folder}", "--results", str(results), "--threads", "1"]
+    for only in (["--only", "one"], []):  # the second time, the first choice is done
+        monkeypatch.setattr("sys.argv", ["choices", *flags, *only])
+        choices.main()
+    one, two = choices.read_trials(results)
+    assert [(each["choice"], [step for step, _ in each["curve"]]) for each in (one, two)] == [
+        ("one", [0, 2, 4]),
+        ("two", [0, 2]),
+    ]
+    assert (list(one["mixed"]), two["mixed"]) == (["0.3", "0.5"], {})
+    for each in (one, two):
+        assert each["recall_at_1"]["512"] == max(recall for _, recall in each["curve"])
+        assert each["best_step"] in [step for step, recall in each["curve"] if recall == each["recall_at_1"]["512"]]
+    run = Run(tmp_path / "runs" / "one-squares", RunFolder(tmp_path / "runs" / "one-squares").config(), 4, 4, None)
+    start = starting_trunk(run.config).state_dict()
+    state = choices.last_embedder(run, 1.0).trunk.state_dict()
+    assert all(state[name].equal(tensor) for name, tensor in start.items())
+    assert "| one | squares |" in capsys.readouterr().out
 
 
 @pytest.mark.slow

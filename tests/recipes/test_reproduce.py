@@ -3,10 +3,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from liftedstruct.cli import main
 from liftedstruct.data import PackedImages, prepare, read_images
+from liftedstruct.embeddings import Embeddings
 from liftedstruct.recipes import reproduce
 from liftedstruct.recipes.reproduction import PAPER_ON, _check_prepared
 from liftedstruct.training import PRESETS
@@ -74,6 +76,23 @@ def test_some_runs_then_all(cub: Path, tmp_path: Path, capsys: pytest.CaptureFix
         with pytest.raises(ValueError, match=rule):
             reproduce("cub", cub / "prepared", tmp_path, **{**settings, "seeds": (7, 0)} | change)
     assert not (tmp_path / "triplet-512-seed-7").exists()
+
+
+@pytest.mark.slow
+def test_one_training_gives_all_sizes(cub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = QUICK | {"preset": None, "losses": ["lifted_struct"]}
+    table = reproduce("cub", cub / "prepared", tmp_path / "both", sizes=(8, 16), **settings)
+    said = capsys.readouterr().err
+    assert "train lifted structured, 16 dimensions, 2 steps" in said
+    assert "truncate lifted structured, 8 dimensions, 2 steps" in said
+    reproduce("cub", cub / "prepared", tmp_path / "alone", sizes=(8,), **settings)
+    ours, theirs = (Embeddings.load(tmp_path / folder / "lifted_struct-8") for folder in ("both", "alone"))
+    assert np.array_equal(ours.embeddings, theirs.embeddings)
+    assert (
+        reproduce("cub", cub / "prepared", tmp_path / "both", sizes=(8, 16), **settings).splitlines()[:-1]
+        == table.splitlines()[:-1]
+    )
+    assert "all 2 runs are done" in capsys.readouterr().err
 
 
 def test_incomplete_or_other_data(cub: Path, tmp_path: Path) -> None:

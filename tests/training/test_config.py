@@ -186,6 +186,7 @@ def test_absent_file_and_settings() -> None:
         ({"pretrained_mix": 1.0}, r"pretrained_mix must be a number >= 0 and < 1, got 1\.0"),
         ({"pretrained_mix": 0.5, "freeze_batch_norm": False}, r"pretrained_mix must be 0 if .* got 0\.5"),
         ({"budget": "5m", "steps": 100}, r"budget requires steps 0, which it limits, got steps 100\. Pass one of the two"),
+        ({"patience": 9, "steps": 50, "validate_every": 0}, r"patience requires validate_every above 0, got patience 9"),
         ({"budget": "soon"}, r"budget must be a duration such as 30m or 2h, got 'soon'"),
         ({"warmup": 1000}, r"warmup must be less than steps \(1000\), got 1000"),
         ({"dim": 64, "train_dim": 32}, "train_dim must be at least dim, .*got 32 with dim 64"),

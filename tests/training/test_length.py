@@ -46,8 +46,9 @@ def recalls(folder: Path) -> dict[int, float]:
 )
 def test_patience_by_hand(step: int, best_step: int, finished: bool) -> None:
     config = TrainConfig(data="-", out="-", steps=1000, patience=150)
-    assert is_finished(config, step, best_step) is finished
-    assert is_finished(TrainConfig(data="-", out="-", steps=1000), step, best_step) is (step == 1000)
+    assert is_finished(config, step, best_step, 0.5) is finished
+    assert is_finished(config, step, best_step, -1.0) is (step == 1000)  # no validation
+    assert is_finished(TrainConfig(data="-", out="-", steps=1000), step, best_step, 0.5) is (step == 1000)
 
 
 def test_the_length_is_chosen_on_held_out_classes(
@@ -101,7 +102,7 @@ def test_validation_classes_stop_the_run_itself(tmp_path: Path) -> None:
     found = recalls(one.folder)
     assert not (one.folder / TRIAL).exists()
     assert one.recall_at_1 == max(found.values()) == found[one.best_step]
-    assert is_finished(one.config, max(found), one.best_step)
+    assert is_finished(one.config, max(found), one.best_step, max(found.values()))
 
 
 def test_without_classes_to_hold_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

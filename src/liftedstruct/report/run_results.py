@@ -13,6 +13,7 @@ from liftedstruct.evaluation import Scores, are_scores_of, scores_file, with_rec
 from liftedstruct.figures import EvaluatedRun, Thumbnails, placeholders, thumbnails_of
 from liftedstruct.runtime.progress import say
 from liftedstruct.training import CONFIG, RunFolder, TrainConfig
+from liftedstruct.training.loop import is_finished
 
 __all__ = ["read_runs", "read_scores"]
 
@@ -121,9 +122,16 @@ def _warnings(run: EvaluatedRun, name: str) -> list[str]:
     failed = next((line for line in run.log if "failed" in line), None)
     if failed is not None:
         warnings.append(f"The training of {name} failed at step {failed['step']:,}: {failed['failed']}")
-    elif run.config and run.steps < run.config.steps:
+    elif run.config and not is_finished(run.config, run.steps, *_best(run)):
         warnings.append(f"The training of {name} is not finished: step {run.steps:,} of {run.config.steps:,}.")
     return warnings
+
+
+def _best(run: EvaluatedRun) -> tuple[int, float]:
+    """Return the step with the best Recall@1 on the validation classes, and that score, or 0 and -1 without validation."""
+    scores = [(line["recall_at_1"], -line["step"]) for line in run.log if "recall_at_1" in line]
+    best, step = max(scores, default=(-1.0, 0))
+    return -step, best
 
 
 def _method(file: Path, config: TrainConfig | None) -> str:

@@ -267,6 +267,8 @@ def _check_together(config: TrainConfig) -> None:
             f"pretrained_mix must be 0 if batch norm statistics are trained, got {config.pretrained_mix}. "
             "Pass pretrained_mix 0, or freeze_batch_norm true."
         )
+    if config.patience and config.steps and not config.validate_every:
+        raise ValueError(f"patience requires validate_every above 0, got patience {config.patience}. Pass both, or neither.")
     if config.budget is not None:
         parse_minutes(config.budget)
     if config.budget is not None and config.steps:

@@ -55,10 +55,14 @@ def nested_dims(width: int, least: int) -> tuple[int, ...]:
     return tuple(least << i for i in range(width.bit_length()) if 0 < least << i < width)
 
 
-def is_finished(config: TrainConfig, step: int, best_step: int) -> bool:
-    """Return whether a run at this step has no step left: it ran all steps, or validation stopped improving."""
+def is_finished(config: TrainConfig, step: int, best_step: int, best: float) -> bool:
+    """Return whether a run at this step has no step left: it ran all steps, or validation stopped improving.
+
+    `best` is the best score on the validation classes, or negative if there is none.
+    """
     since = step - best_step
-    return step >= config.steps or bool(config.patience and since >= config.patience and 2 * since >= best_step)
+    stalled = best >= 0 and since >= config.patience and 2 * since >= best_step
+    return step >= config.steps or bool(config.patience and stalled)
 
 
 class Training:
@@ -130,7 +134,7 @@ class Training:
 
     def finished(self) -> bool:
         """Return whether there is no step left to run."""
-        return is_finished(self.config, self.step, self.best_step)
+        return is_finished(self.config, self.step, self.best_step, self.best)
 
     def run(self) -> None:
         """Run the remaining steps."""

@@ -71,7 +71,11 @@ def train(config: TrainConfig, *, progress: bool = True) -> Run:
         return _train(config if config.steps else _with_steps(config, progress), folder, progress)
     check_run(config)
     begun, state = folder.config(), folder.progress()
-    if state is None or not is_finished(begun, state["step"], state["best_step"]) or not (folder / EMBEDDER).exists():
+    if (
+        state is None
+        or not is_finished(begun, state["step"], state["best_step"], state["best"])
+        or not (folder / EMBEDDER).exists()
+    ):
         free = {name: getattr(config, name) for name in MAY_CHANGE if getattr(config, name) is not None}
         return _train(replace(begun, **free), folder, progress)
     if progress:
