@@ -33,7 +33,7 @@ BASE: dict[str, Any] = {"crop": 224, "train_crop": 160, "lr": 1e-4, "pretrained_
 CHOICES: dict[str, dict[str, Any]] = {
     "constant lr, EMA": {"steps": 500},
     "constant lr 2e-4, EMA": {"lr": 2e-4, "steps": 700},
-    "the same, no prefixes trained": {"lr": 2e-4, "min_dim": 0, "steps": 300},
+    "constant lr 2e-4, EMA, no prefixes trained": {"lr": 2e-4, "min_dim": 0, "steps": 300},
     "cosine, mix 0.4 (first recipe)": {**FIRST, "steps": 400},
     "constant lr 2e-4, EMA, mix 0.3": {"lr": 2e-4, "pretrained_mix": 0.3, "steps": 300},
     "constant lr, EMA, mix 0.3": {"pretrained_mix": 0.3, "steps": 500},

@@ -108,7 +108,7 @@ def _network(number: int) -> Trunk:
         num_features=HEAD,
         mean=(127.0,) * 3,
         std=(128.0,) * 3,
-        suggested={"freeze": 4, **SUGGESTED.get(number, {})},
+        suggested={"freeze": 4, "lr": 2e-4, **SUGGESTED.get(number, {})},
     )
 
 
