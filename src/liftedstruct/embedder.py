@@ -181,7 +181,8 @@ class Embedder(nn.Module):
         narrow = Embedder(self.trunk, dim, self.dropout.p, self.normalize, self.crop).to(next(self.parameters()).device)
         narrow.linear.load_state_dict({name: value[:dim] for name, value in self.linear.state_dict().items()})
         narrow.trained_on, narrow.origin = self.trained_on, f"{self.origin}, first {dim} dimensions"
-        return narrow.train(self.training)
+        narrow.training, narrow.dropout.training = self.training, self.dropout.training  # not the trunk, which is shared
+        return narrow
 
     def save(self, path: str | Path) -> Path:
         """Write the embedder to a file, or to `embedder.safetensors` in a folder, and return the path of the file.

@@ -81,15 +81,15 @@ def test_some_runs_then_all(cub: Path, tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.slow
 def test_one_training_gives_all_sizes(cub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = QUICK | {"preset": None, "losses": ["lifted_struct"]}
-    table = reproduce("cub", cub / "prepared", tmp_path / "both", sizes=(8, 16), **settings)
+    table = reproduce("cub", cub / "prepared", tmp_path / "both", sizes=(64, 512), **settings)
     said = capsys.readouterr().err
-    assert "train lifted structured, 16 dimensions, 2 steps" in said
-    assert "truncate lifted structured, 8 dimensions, 2 steps" in said
-    reproduce("cub", cub / "prepared", tmp_path / "alone", sizes=(8,), **settings)
-    ours, theirs = (Embeddings.load(tmp_path / folder / "lifted_struct-8") for folder in ("both", "alone"))
+    assert "train lifted structured, 512 dimensions, 2 steps" in said
+    assert "truncate lifted structured, 64 dimensions, 2 steps" in said
+    reproduce("cub", cub / "prepared", tmp_path / "alone", sizes=(64,), **settings)
+    ours, theirs = (Embeddings.load(tmp_path / folder / "lifted_struct-64") for folder in ("both", "alone"))
     assert np.array_equal(ours.embeddings, theirs.embeddings)
     assert (
-        reproduce("cub", cub / "prepared", tmp_path / "both", sizes=(8, 16), **settings).splitlines()[:-1]
+        reproduce("cub", cub / "prepared", tmp_path / "both", sizes=(64, 512), **settings).splitlines()[:-1]
         == table.splitlines()[:-1]
     )
     assert "all 2 runs are done" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def test_every_entry_of_every_registry_can_be_chosen() -> None:
     for setting, registry in REGISTRIES.items():
         for name in registry:
             chosen: dict[str, Any] = {setting: name}
-            config = TrainConfig(**BASE, **chosen)
+            config = TrainConfig(**BASE, steps=100, **chosen)
             assert getattr(config, setting).name == name
             mapping: dict[str, Any] = {setting: {"name": name}}
             assert getattr(config, setting).plain() == getattr(replace(config, **mapping), setting).plain()
@@ -185,7 +185,11 @@ def test_absent_file_and_settings() -> None:
         ({"loss": {"margin": -1}}, r"margin"),
         ({"pretrained_mix": 1.0}, r"pretrained_mix must be a number >= 0 and < 1, got 1\.0"),
         ({"pretrained_mix": 0.5, "freeze_batch_norm": False}, r"pretrained_mix must be 0 if .* got 0\.5"),
-        ({"budget": "5m", "steps": 100}, r"budget requires steps 0, which it limits, got steps 100\. Pass one of the two"),
+        (
+            {"budget": "5m", "steps": 100},
+            r"budget requires steps 0, which it limits, got steps 100\. Pass steps 0, or no budget",
+        ),
+        ({"schedule": "cosine"}, r"schedule must be constant if the number of steps is chosen \(steps 0\), got cosine"),
         ({"patience": 9, "steps": 50, "validate_every": 0}, r"patience requires validate_every above 0, got patience 9"),
         ({"budget": "soon"}, r"budget must be a duration such as 30m or 2h, got 'soon'"),
         ({"warmup": 1000}, r"warmup must be less than steps \(1000\), got 1000"),

@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ AUTO: dict[str, Any] = {"steps": 0, "max_steps": 24, "patience": 8, "validate_ev
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> PackedImages:
-    """Prepare products with 24 training classes and no validation classes."""
-    return products(tmp_path_factory.mktemp("products"), classes=48, images=4, validation=0)
+    """Prepare products with 40 training classes and no validation classes."""
+    return products(tmp_path_factory.mktemp("products"), classes=80, images=4, validation=0)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,8 @@ def recalls(folder: Path) -> dict[int, float]:
     [
         (100, 0, False),
         (150, 0, True),  # no improvement at all
-        (249, 100, False),
+        (199, 0, False),  # validation every 50 steps only
+        (200, 100, False),
         (250, 100, True),
         (550, 400, False),  # a late best step is given half as many steps again
         (600, 400, True),
@@ -58,19 +60,33 @@ def test_the_length_is_chosen_on_held_out_classes(
     said = capsys.readouterr().err
     found = recalls(tmp_path / "run" / TRIAL)
     best = min(step for step, recall in found.items() if recall == max(found.values()))
-    assert max(found) == min(24, best + max(8, best // 2) + (-best // 2) % 4)  # stopped early
-    assert one.steps == one.config.steps == max(best, 2)
+    assert 0 < best < max(found) == best + 8 < 24  # stopped early
+    assert one.steps == one.config.steps == best
     assert f"{one.steps} steps: best on 0.2 of the training classes, which are now trained on too" in said
     trained_on = one.embedder().trained_on
     assert trained_on is not None
-    assert (len(trained_on.class_names), len(trained_on.validation)) == (24, 0)
+    assert (len(trained_on.class_names), len(trained_on.validation)) == (40, 0)
     given = run(packed, tmp_path / "given", **AUTO | {"steps": one.steps, "validate_every": 0, "patience": 0})
     assert (given.folder / "embedder.safetensors").read_bytes() == (one.folder / "embedder.safetensors").read_bytes()
 
     assert train(settings(packed, tmp_path / "run", **AUTO)).steps == one.steps  # the same command finds its run
     assert "nothing to do" in capsys.readouterr().err
-    with pytest.raises(ValueError, match=r"its lr is 0\.003, got 0\.5"):
-        run(packed, tmp_path / "run", **AUTO | {"lr": 0.5})
+    for name, was, now in (("lr", r"0\.003", 0.5), ("steps", "0", 30), ("patience", "8", 12), ("validate_every", "4", 8)):
+        with pytest.raises(ValueError, match=rf"its {name} is {was}, got {now}"):
+            run(packed, tmp_path / "run", **AUTO | {name: now})
+    run(packed, tmp_path / "two", **AUTO | {"steps": 2})
+    with pytest.raises(ValueError, match=r"its steps is 2, got 0"):
+        run(packed, tmp_path / "two", **AUTO)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").touch()
+    with pytest.raises(ValueError, match=r"must be empty to start a run, but it contains 'notes.txt'"):
+        run(packed, tmp_path / "other", **AUTO)
+    assert not (tmp_path / "other" / TRIAL).exists()  # found before the trial
+
+
+def test_no_gain_on_held_out_classes(packed: PackedImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(settings(packed, tmp_path / "run", **AUTO | {"lr": 0.0})).steps == 2  # MIN_STEPS
+    assert "2 steps: the minimum; 0.2 of the training classes were best at 0" in capsys.readouterr().err
 
 
 def test_stopped_in_the_trial_and_resumed(packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +130,9 @@ def test_without_classes_to_hold_out(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_large_datasets_hold_out_fewer_classes() -> None:
     config = TrainConfig(data="-", out="run")
-    assert length.trial_config(config, 5_000).validation == 0.2
-    assert length.trial_config(config, 60_000).validation == 1500 / 60_000
+    assert length.trial_config(config, 5_000, 100).validation == 0.2
+    assert length.trial_config(config, 60_000, 10_000).validation == 1500 / 60_000
+    assert length.trial_config(config, 60_000, 20).validation == 0.1  # two classes
 
 
 @pytest.mark.parametrize(("budget", "minutes"), [("30m", 30.0), ("2h", 120.0), ("90s", 1.5), ("0.5 h", 30.0), ("45min", 45.0)])
@@ -139,6 +156,7 @@ def test_a_budget_shrinks_crops_then_freezes_more_stages(monkeypatch: pytest.Mon
         return Pace(64 * (224 / config.train_crop) ** 2, 100.0)
 
     monkeypatch.setattr(length, "measure_pace", pace)
+    monkeypatch.setattr(length, "PackedImages", lambda folder: SimpleNamespace(size=329))
     config = TrainConfig(data="-", out=str(tmp_path), max_steps=100_000)
 
     def planned(budget: str, **changes: Any) -> tuple[int | None, Any, int]:
@@ -155,6 +173,8 @@ def test_a_budget_shrinks_crops_then_freezes_more_stages(monkeypatch: pytest.Mon
     assert planned("1s")[2] == 2  # at least MIN_STEPS
     assert planned("5m", train_crop=200, freeze=2)[:2] == (200, 2)  # given settings are kept
     assert planned("1h", max_steps=500) == (224, 4, 500)
+    monkeypatch.setattr(length, "PackedImages", lambda folder: SimpleNamespace(size=32))
+    assert planned("1h")[:2] == (32, 4)  # no larger than the images
 
 
 def test_a_run_with_a_budget_keeps_its_plan(packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

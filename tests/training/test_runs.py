@@ -26,9 +26,12 @@ from liftedstruct.losses import lifted_struct_loss
 from liftedstruct.retrieval import recall_at_k
 from liftedstruct.runtime import seeds
 from liftedstruct.training import PRESETS, Run, load_config, train, truncate_run
+from liftedstruct.training.learner import Learner
 from liftedstruct.training.loop import Training
 from liftedstruct.training.machine import stop_signals
+from liftedstruct.training.optimizers import training_mode
 from liftedstruct.training.run_folder import CONFIG, LOG, RECORD, STATE, RunFolder
+from liftedstruct.trunks import make_trunk
 from training.sets import products, run, settings
 
 Interrupt = Callable[[Path, int], None]
@@ -469,7 +472,7 @@ def test_broken_files_of_a_run(packed: PackedImages, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"state\.safetensors must be a file written by train, got: "):
         run(packed, tmp_path / "run", steps=2)
     (one.folder / RECORD).write_text('{"version": 1}')
-    with pytest.raises(ValueError, match=r"run must be a run of format 2, got format 1") as caught:
+    with pytest.raises(ValueError, match=r"run must be a run of format 3, got format 1") as caught:
         run(packed, tmp_path / "run", steps=2)
     assert "\n" not in str(caught.value)
     (one.folder / RECORD).unlink()
@@ -644,12 +647,34 @@ def test_pretrained_weights_are_mixed_into_the_saved_weights(ema_decay: float, p
     one = run(packed, tmp_path / "last", pretrained_mix=0.4, **settings | {"validate_every": 0})
     moved = 0
     for name, kept in one.embedder().state_dict().items():
-        torch.testing.assert_close(kept, 0.4 * start[name] + 0.6 * state[0][trained + name])
+        mix = 0.4 if name.startswith("trunk.") else 0.0
+        torch.testing.assert_close(kept, mix * start[name] + (1 - mix) * state[0][trained + name])
         moved += not torch.equal(kept, start[name])
     assert moved > 10
     measured = run(packed, tmp_path / "measured", pretrained_mix=0.4, **settings)
     X = embed(measured.embedder(), packed, packed.validation)
     assert recall_at_k(X.embeddings, X.labels, (1,))[1] == measured.recall_at_1
+
+
+def test_truncated_leaves_the_trunk_as_it_is(packed: PackedImages) -> None:
+    """Batch norms with frozen statistics stay in evaluation mode while the network is trained."""
+    embedder = Embedder(make_trunk("efficientnet_lite0", pretrained=False), 16, crop=32).train()
+    training_mode(embedder, True)
+    narrow = embedder.truncated(4)
+    assert narrow.training
+    assert not any(module.training for module in embedder.modules() if isinstance(module, torch.nn.BatchNorm2d))
+
+
+def test_a_small_dim_is_trained_with_any_loss(packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prefix that is saved was in the loss, or is all that was trained."""
+    small: dict[str, Any] = {"train_dim": None, "dim": 5, "min_dim": 64, "steps": 1, "validate_every": 0}
+    dims: list[tuple[int, ...]] = []
+    monkeypatch.setattr(Learner, "refresh_due", lambda self, step: dims.append(self.dims))
+    assert run(packed, tmp_path / "nested", **small).config.train_dim == 512
+    assert dims[0] == (5, 64, 128, 256)
+    others: dict[str, dict[str, Any]] = {"none": {"min_dim": 0}, "proxies": {"loss": "pml:ProxyAnchorLoss"}}
+    for name, changes in others.items():
+        assert run(packed, tmp_path / name, **small | changes).config.train_dim == 0
 
 
 @pytest.mark.parametrize("normalize", [False, True])

@@ -108,6 +108,15 @@ def reference(tensors: dict[str, Tensor], images: Tensor) -> Tensor:
     return (cls - cls.mean(dim=1, keepdim=True)) / deviation * t["norm.weight"] + t["norm.bias"]
 
 
+@pytest.mark.parametrize("key", ["state_dict", "model", "teacher"])
+def test_checkpoints_hold_the_weights_under_a_key(key: str, tmp_path: Path) -> None:
+    tensors = meta_tensors("deit")
+    torch.save({key: tensors, "epoch": 300}, tmp_path / "checkpoint.pth")
+    trunk, expected = make_trunk("vit_small", tmp_path / "checkpoint.pth"), loaded(tensors, tmp_path)
+    assert trunk.variant == "deit"
+    assert all(trunk.state_dict()[name].equal(tensor) for name, tensor in expected.state_dict().items())
+
+
 @pytest.mark.parametrize("variant", ["deit", "dino", "dinov2", "dinov2_reg"])
 def test_matches_the_reference(variant: str, tmp_path: Path) -> None:
     tensors = meta_tensors(variant)

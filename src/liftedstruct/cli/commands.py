@@ -68,7 +68,7 @@ def list_entries(what: Entries) -> None:
         for option in options_of(entry) if what in declaring else ():
             print(f"    {option.name} = {option.default!r}: {option.help}")
     if what == "losses":
-        text = "Any loss of pytorch-metric-learning, with its options. Install with: pip install 'liftedstruct[pml]'"
+        text = "Most losses of pytorch-metric-learning, with their options. Install with: pip install 'liftedstruct[pml]'"
         print(f"{'pml:LOSS':<20} {text}")
     if what == "trunks":
         print(f"{'timm:MODEL':<20} Any timm model. Install with: pip install 'liftedstruct[timm]'")

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_classes, as_embeddings, as_labels, pick
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embeddings, as_labels, pick
 from liftedstruct.runtime.extras import require
 from liftedstruct.runtime.settings import Positive
 
@@ -50,10 +52,10 @@ class PmlLoss(nn.Module):
         self.loss: nn.Module | None = None if CLASSES in self.required else self._make({})
         self.register_buffer("classes", None, persistent=False)
 
-    def prepare(self, labels: LabelsLike, dim: int) -> None:
+    def prepare(self, labels: NDArray[np.int64], dim: int) -> None:
         """Create the proxies, if the loss has any: one or more per distinct label, of dimension `dim`."""
         if self.loss is None:
-            distinct = as_classes(labels)[1]
+            distinct = np.unique(np.asarray(labels, np.int64))
             self.classes = torch.from_numpy(distinct)
             handed = {CLASSES: len(distinct), **dict.fromkeys(DIM, dim)}
             self.loss = self._make({name: handed[name] for name in self.required & handed.keys()})

@@ -12,7 +12,8 @@ from liftedstruct.recipes.prepared import PREPARED, prepare_in
 from liftedstruct.recipes.steps import Steps, duration
 from liftedstruct.runtime.checks import check_count, pick
 from liftedstruct.runtime.progress import say
-from liftedstruct.training import RunFolder, TrainConfig, check_run
+from liftedstruct.training import RunFolder, TrainConfig, check_run, shared_training
+from liftedstruct.training.loop import is_finished
 from liftedstruct.training.pace import measure_pace
 
 __all__ = ["DATASETS", "LOSSES_OF_THE_PAPER", "SIZES_OF_THE_PAPER", "reproduce"]
@@ -125,7 +126,10 @@ def _run_name(loss: str, size: int, seed: int) -> str:
 
 def _is_done(config: TrainConfig) -> bool:
     """Return whether a run is fully trained and embedded."""
-    return _steps_left(config) == 0 and (Path(config.out) / EMBEDDINGS).is_file()
+    folder = RunFolder(config.out)
+    state = folder.progress() if folder.has_run() else None
+    finished = state and is_finished(folder.config(), state["step"], state["best_step"], state["best"])
+    return bool(finished) and (Path(config.out) / EMBEDDINGS).is_file()
 
 
 def _steps_left(config: TrainConfig) -> int:
@@ -164,8 +168,10 @@ def _plan_text(plan: Plan, chosen: Plan, title: str, dataset: KnownDataset) -> s
         return f"plan: {title}\nall {len(chosen):,} runs are done"
     pace = measure_pace(next(iter(plan.values())))
     rows, total = [], dataset.images[1] / pace.embed  # embedding with the trunk before training
+    widest = {shared_training(config): config for config in sorted(chosen.values(), key=lambda each: each.dim)}
     for run, config in plan.items():
-        left = _steps_left(config)
+        narrow = widest.get(shared_training(config), config).dim > config.dim  # truncated, not trained
+        left = 0 if narrow else _steps_left(config)
         seconds = left * config.batch_size / pace.train + dataset.images[1] / pace.embed
         if _is_done(config):
             status = "done"
@@ -173,10 +179,11 @@ def _plan_text(plan: Plan, chosen: Plan, title: str, dataset: KnownDataset) -> s
             status = "not selected"
         else:
             total += seconds
-            status = "resume" if RunFolder(config.out).has_run() else "train"
-            status += f", {'about' if config.steps else 'at most'} {duration(seconds)}"
+            status = "truncate" if narrow else "resume" if RunFolder(config.out).has_run() else "train"
+            status += f", {'about' if config.steps or narrow else 'at most'} {duration(seconds)}"
         rows.append(f"  {run:<{max(map(len, plan))}}  {describe_run(config)}: {status}")
     lines = [f"plan: {title}", *rows]
     speed = f"{pace.train:.3g} images/s training and {pace.embed:.3g} images/s embedding, measured on noise"
-    lines.append(f"about {duration(total)} in total on this machine ({speed}), excluding preparation, evaluation and report")
+    most = "about" if all(config.steps for config in chosen.values()) else "at most"
+    lines.append(f"{most} {duration(total)} in total on this machine ({speed}), excluding preparation, evaluation and report")
     return "\n".join(lines)

@@ -66,7 +66,7 @@ class TrainConfig:
         pool: pooling of the feature map: avg, max or avg+max. Default: depends on the trunk.
         dim: embedding dimension; 0 trains the pooled features without a head.
         train_dim: embedding dimension during training, of which the first dim are saved; 0 means dim. Default: 512, or dim if
-            larger, but at most the number of features.
+            larger; without min_dim, or if the loss has proxies, dim.
         min_dim: also train the first min_dim, 2 min_dim, 4 min_dim, ... dimensions (Matryoshka), so that the embedding can be
             truncated; 0 trains all dimensions only.
         normalize: L2-normalize the embeddings.
@@ -80,7 +80,7 @@ class TrainConfig:
         budget: time for the whole training, such as 30m or 2h; limits max_steps, and if needed shrinks the training crops and
             freezes more stages.
         patience: stop if Recall@1 on the validation classes has not improved for this many steps, or half of the best step if
-            that is more; 0 never stops early.
+            that is more. 0 never stops early, or means 150 if steps is 0.
         crop: size of the center crop for validation and inference, in pixels. Default: depends on the trunk, at most the
             prepared size.
         train_crop: size of the training crops, in pixels. Default: crop if given, otherwise depends on the trunk.
@@ -92,13 +92,14 @@ class TrainConfig:
         freeze: number of trunk stages to freeze, starting from the input, or "trunk" for all. Default: depends on the trunk.
         freeze_batch_norm: keep the running statistics of batch norm layers fixed.
         ema_decay: decay of the EMA of the weights, lower in the first steps; the EMA is saved, not the weights. 0 disables it.
-        pretrained_mix: fraction of the pretrained weights in the saved weights (WiSE-FT). Default: 0.3, or 0 without pretrained
-            weights.
+        pretrained_mix: fraction of the pretrained weights in the saved weights of the trunk (WiSE-FT). Default: 0.3, or 0
+            without pretrained weights.
         clip_norm: maximum norm of the gradient; 0 disables clipping.
         cache_chunk: images per forward pass with gradient caching, which keeps the gradient exact; 0 disables caching.
         precision: float32, bfloat16, or float16 (CUDA only).
         validation: fraction of the training classes to hold out for validation if the dataset has no validation classes.
-        validate_every: steps between evaluations of Recall@1 on the validation classes; 0 disables validation.
+        validate_every: steps between evaluations of Recall@1 on the validation classes; 0 disables validation, or means 50 if
+            steps is 0.
         checkpoint_minutes: minutes between checkpoints.
         log_every: steps between log lines.
         seed: random seed.
@@ -267,12 +268,16 @@ def _check_together(config: TrainConfig) -> None:
             f"pretrained_mix must be 0 if batch norm statistics are trained, got {config.pretrained_mix}. "
             "Pass pretrained_mix 0, or freeze_batch_norm true."
         )
+    if not config.steps and config.schedule.name != "constant":
+        raise ValueError(
+            f"schedule must be constant if the number of steps is chosen (steps 0), got {config.schedule.name}. Pass steps."
+        )
     if config.patience and config.steps and not config.validate_every:
         raise ValueError(f"patience requires validate_every above 0, got patience {config.patience}. Pass both, or neither.")
     if config.budget is not None:
         parse_minutes(config.budget)
     if config.budget is not None and config.steps:
-        raise ValueError(f"budget requires steps 0, which it limits, got steps {config.steps}. Pass one of the two.")
+        raise ValueError(f"budget requires steps 0, which it limits, got steps {config.steps}. Pass steps 0, or no budget.")
     if config.freeze == "trunk" and config.dim == 0:
         raise ValueError("a frozen trunk requires a head to train, got dim 0. Pass a dim above 0, or freeze fewer stages.")
     if config.precision == "float16" and config.device is not None and not config.device.startswith("cuda"):

@@ -55,14 +55,18 @@ def principal_components(F: Tensor, count: int) -> Tensor:
     """Return `count` orthogonal directions, largest variance first.                                   (count, width)
 
     If there are fewer images than directions, the remaining directions have zero variance. If `count` is larger than the
-    width, all directions are mapped to `count` dimensions by a random orthogonal matrix, which preserves distances.
+    width, the second half of the directions is mapped to the remaining dimensions by a random orthogonal matrix, which
+    preserves distances.
     """
     centered = F - F.mean(dim=0)
     _, directions = torch.linalg.eigh(centered.T @ centered)  # columns, smallest variance first      (width, width)
     V: Tensor = directions.flip(1).T[:count]
     strongest = V.gather(1, V.abs().argmax(dim=1, keepdim=True))
     V = V * strongest.sign()  # the sign of an eigenvector is arbitrary: make its largest entry positive
-    return V if count <= len(V) else nn.init.orthogonal_(torch.empty(count, len(V), dtype=V.dtype)) @ V
+    if count <= len(V):
+        return V
+    first, rest = V[: len(V) // 2], V[len(V) // 2 :]
+    return torch.cat((first, nn.init.orthogonal_(torch.empty(count - len(first), len(rest), dtype=V.dtype)) @ rest))
 
 
 def _fill(head: nn.Linear, weight: Tensor, mean: Tensor) -> None:

@@ -8,33 +8,34 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from liftedstruct.data import PackedImages
 from liftedstruct.runtime.progress import say
 from liftedstruct.training.config import TrainConfig, parse_minutes
-from liftedstruct.training.inputs import count_pairable
+from liftedstruct.training.inputs import can_validate, count_pairable, split_rows
 from liftedstruct.training.pace import measure_pace
 from liftedstruct.training.run_folder import TRIAL, RunFolder
 from liftedstruct.trunks import make_trunk
 
-__all__ = ["EVERY", "PATIENCE", "PLANNED", "choose_steps", "plan_for", "trial_config"]
+__all__ = ["EVERY", "PATIENCE", "choose_steps", "plan_for", "trial_config"]
 
 HELD_OUT, IMAGES = 0.2, 1500  # fraction of the training classes that the trial run is evaluated on, at most IMAGES images
 MIN_CLASSES = 20  # fewer training classes with pairs are too few to hold some out
 STEPS, EPOCHS, MIN_STEPS = 400, 30, 50  # without a trial: at most STEPS, and at most EPOCHS, but at least MIN_STEPS
 EVERY, PATIENCE = 50, 150  # steps between evaluations of a trial by default, and without improvement until it stops
-PLANNED = ("train_crop", "freeze", "max_steps")  # settings that `plan_for` sets
 OVERHEAD = 0.75  # fraction of a budget that is left for steps, after the head, evaluations and checkpoints
 ENOUGH = 300  # steps below which smaller crops and more frozen stages are worth it
 
 
-def trial_config(config: TrainConfig, images: int) -> TrainConfig:
-    """Return the settings of the trial run, in a folder of the run folder, for this number of training images."""
+def trial_config(config: TrainConfig, images: int, classes: int) -> TrainConfig:
+    """Return the settings of the trial run, in a folder of the run folder, for these numbers of training images and classes."""
     return replace(
         config,
         out=str(Path(config.out) / TRIAL),
         steps=config.max_steps,
         patience=config.patience or PATIENCE,
-        validation=min(HELD_OUT, IMAGES / images),
+        validation=max(min(HELD_OUT, IMAGES / images), 2 / classes),
         validate_every=config.validate_every or EVERY,
     )
 
@@ -50,17 +51,19 @@ def choose_steps(config: TrainConfig, packed: PackedImages, best_step: Callable[
 
     """
     labels = packed.labels[packed.train]
-    if count_pairable(labels) < MIN_CLASSES or len(packed.validation):
+    trial = trial_config(config, len(labels), len(np.unique(labels)))
+    held_out = packed.labels[split_rows(packed, trial.validation, trial.seed)[1]]
+    if count_pairable(labels) < MIN_CLASSES or not can_validate(held_out):
         batch_size = config.sampler.make(labels, config.batch_size).batch_size
         steps: int = min(STEPS, config.max_steps, max(MIN_STEPS, EPOCHS * len(labels) // batch_size))
         why = f"{EPOCHS} epochs, at most {STEPS}, since there are too few classes with two or more images to hold some out"
     else:
-        trial = trial_config(config, len(labels))
         share = f"{trial.validation:.2g} of the training classes"
         if progress:
             say(f"choosing the number of steps, at most {config.max_steps:,}, on {share}")
-        steps = max(MIN_STEPS, best_step(trial))
-        why = f"best on {share}, which are now trained on too"
+        best = best_step(trial)
+        steps = max(MIN_STEPS, best)
+        why = f"best on {share}, which are now trained on too" if steps == best else f"the minimum; {share} were best at {best}"
     if progress:
         say(f"{steps:,} steps: {why}")
     return steps
@@ -69,16 +72,18 @@ def choose_steps(config: TrainConfig, packed: PackedImages, best_step: Callable[
 def plan_for(config: TrainConfig, progress: bool) -> TrainConfig:
     """Return the settings with crops, frozen stages and maximum length planned to train within `config.budget`.
 
-    A run that was already started keeps its plan. Otherwise the speed is measured on noise. Half of the steps are for the
+    A trial run that was already started keeps its plan. Otherwise the speed is measured on noise. Half of the steps are for the
     trial run. Crops shrink first, then more stages are frozen, as long as fewer than `ENOUGH` steps fit.
     """
     assert config.budget is not None
-    for folder in (RunFolder(config.out), RunFolder(Path(config.out) / TRIAL)):
-        if folder.has_run():
-            begun = folder.config()
-            return replace(config, budget=None, **{name: getattr(begun, name) for name in PLANNED})
+    trial = RunFolder(Path(config.out) / TRIAL)
+    if trial.has_run():
+        begun = trial.config()
+        crop, frozen = config.train_crop or begun.train_crop, begun.freeze if config.freeze is None else config.freeze
+        return replace(config, budget=None, train_crop=crop, freeze=frozen, max_steps=begun.max_steps)
     trunk = make_trunk(config.trunk.name, pretrained=False, **config.trunk.options)
     crop = config.train_crop or config.crop or trunk.suggested.get("train_crop", trunk.suggested["crop"])
+    crop = min(crop, PackedImages(config.data).size)
     frozen = trunk.suggested["freeze"] if config.freeze is None else config.freeze
     plans = [(crop, frozen)]
     if config.train_crop is None:

@@ -56,13 +56,14 @@ def nested_dims(width: int, least: int) -> tuple[int, ...]:
 
 
 def is_finished(config: TrainConfig, step: int, best_step: int, best: float) -> bool:
-    """Return whether a run at this step has no step left: it ran all steps, or validation stopped improving.
+    """Return whether a run at this step has no step left: it ran all steps, or validation at this step shows no improvement.
 
     `best` is the best score on the validation classes, or negative if there is none.
     """
+    if not config.patience or best < 0 or step % config.validate_every:
+        return step >= config.steps
     since = step - best_step
-    stalled = best >= 0 and since >= config.patience and 2 * since >= best_step
-    return step >= config.steps or bool(config.patience and stalled)
+    return step >= config.steps or (since >= config.patience and 2 * since >= best_step)
 
 
 class Training:
@@ -86,10 +87,10 @@ class Training:
         training_mode(embedder, config.freeze_batch_norm)
         if config.cache_chunk:
             check_exact(embedder)
-        dims = nested_dims(embedder.width, config.min_dim)
-        self.learner = Learner(config, embedder, self.labels, self._forward, dims)
+        dims = {*nested_dims(embedder.width, config.min_dim), config.dim} - {embedder.width} if config.dim else ()
+        self.learner = Learner(config, embedder, self.labels, self._forward, sorted(dims))
         self.ema = frozen_copy(embedder) if config.ema_decay else None
-        self.beginning = frozen_copy(embedder) if config.pretrained_mix else None
+        self.beginning = frozen_copy(embedder.trunk) if config.pretrained_mix else None
         self.validates = bool(config.validate_every) and self._can_validate()
         self.step, self.best_step, self.best = 0, 0, -1.0
         self.last_rows = self.train_rows[:0]  # rows of the batch of the last update
@@ -118,9 +119,8 @@ class Training:
         if isinstance(self.embedder.linear, nn.Linear):
             seed_torch(self.config.seed, 1, seeds.WEIGHTS)
             self.config.head.make(self.embedder.linear, lambda: self._features(self.embedder, HEAD_IMAGES, self.wanted))
-        for copied in (self.ema, self.beginning):
-            if copied is not None:
-                copied.load_state_dict(self.embedder.state_dict())
+        if self.ema is not None:
+            self.ema.load_state_dict(self.embedder.state_dict())
         if self.validates:
             self._validate()
         self._save()
@@ -165,7 +165,6 @@ class Training:
             kept = self._kept()
             self.best_step, self.best = self.step, self._recall(kept) if self.validates else self.best
             self._keep(kept)
-            self._save()
         elif self.wanted:
             say(f"{self.folder.path} has finished all {self.step:,} steps, nothing to do")
 
@@ -221,11 +220,11 @@ class Training:
         return X
 
     def _kept(self) -> Embedder:
-        """Return the embedder to evaluate and save: weights or EMA, mixed with the pretrained weights, truncated to dim."""
+        """Return the embedder to evaluate and save: weights or EMA, the trunk mixed with its start, truncated to dim."""
         kept = self.embedder if self.ema is None else self.ema
         if self.beginning is not None and self.config.pretrained_mix:
-            latest, kept = kept, frozen_copy(self.beginning)
-            update_ema(kept, latest, self.config.pretrained_mix)
+            kept = frozen_copy(kept)
+            update_ema(kept.trunk, self.beginning, 1 - self.config.pretrained_mix)
         return kept if self.config.dim in (0, kept.dim) else kept.truncated(self.config.dim)
 
     def _validate(self) -> None:

@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,8 @@ __all__ = [
     "training_mode",
     "update_ema",
 ]
+
+N = TypeVar("N", bound=nn.Module)
 
 
 def freeze(embedder: Embedder, stages: int | str) -> None:
@@ -169,17 +171,17 @@ def lr_factor(schedule: Callable[[float], float], step: int, steps: int, warmup:
     return schedule((step - warmup) / max(1, steps - warmup))
 
 
-def frozen_copy(embedder: Embedder) -> Embedder:
+def frozen_copy(network: N) -> N:
     """Return a frozen copy in eval mode."""
-    return copy.deepcopy(embedder).eval().requires_grad_(False)
+    return copy.deepcopy(network).eval().requires_grad_(False)
 
 
 @torch.no_grad()
-def update_ema(ema: Embedder, embedder: Embedder, decay: float) -> None:
+def update_ema(ema: nn.Module, network: nn.Module, decay: float) -> None:
     """Update `ema <- decay · ema + (1 - decay) · weights`; batch norm statistics are copied."""
-    for mean, value in zip(ema.parameters(), embedder.parameters(), strict=True):
+    for mean, value in zip(ema.parameters(), network.parameters(), strict=True):
         mean.lerp_(value, 1 - decay)
-    for kept, now in zip(ema.buffers(), embedder.buffers(), strict=True):
+    for kept, now in zip(ema.buffers(), network.buffers(), strict=True):
         kept.copy_(now)
 
 

@@ -27,7 +27,7 @@ __all__ = ["CONFIG", "LOG", "RECORD", "STATE", "TRIAL", "RunFolder"]
 CONFIG, LOG, STATE, RECORD = "config.yaml", "log.jsonl", "state.safetensors", "state.json"
 TRIAL = "trial"  # folder of the run that chooses the number of steps
 LOCK = "train.lock"  # present while training runs
-VERSION = 2
+VERSION = 3
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -124,6 +124,11 @@ class RunFolder:
             raise ValueError(f"{self / STATE} must be a file written by train, got: {error}. Start a new run.") from error
         self.saved_step = state["step"]
         return tensors, state
+
+    def copy_progress(self, other: "RunFolder") -> None:
+        """Copy the log and the checkpoint of another run."""
+        for name in (LOG, STATE):
+            self._write(name, (other / name).read_bytes())
 
     def save_embedder(self, embedder: Embedder) -> None:
         """Replace the saved embedder."""

@@ -1,6 +1,6 @@
 """Start or resume a run, after checking its settings, data and folder."""
 
-import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,19 @@ from liftedstruct.runtime import seeds
 from liftedstruct.runtime.progress import say
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.inputs import can_validate, split_rows
-from liftedstruct.training.length import EVERY, PATIENCE, PLANNED, choose_steps, plan_for
-from liftedstruct.training.loop import Training, is_finished
+from liftedstruct.training.length import EVERY, PATIENCE, choose_steps, plan_for
+from liftedstruct.training.loop import Training, is_finished, nested_dims
 from liftedstruct.training.machine import find_device, find_threads, prepared, seed_torch, warn_of_emulation
-from liftedstruct.training.run_folder import LOG, STATE, RunFolder
+from liftedstruct.training.run_folder import RunFolder
 from liftedstruct.trunks import RANDOM, Trunk, make_trunk
 
 __all__ = ["Run", "check_run", "shared_training", "starting_trunk", "train", "truncate_run"]
 
 # Settings that affect the embedding at most by rounding.
-MAY_CHANGE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every", "budget")
+MAY_CHANGE = ("data", "out", "device", "threads", "checkpoint_minutes", "log_every")
 # Settings whose default, None, is replaced by _resolved.
 RESOLVED = ("pool", "train_dim", "crop", "train_crop", "freeze", "lr", "warmup", "pretrained_mix")
-CHOSEN = ("steps", "patience", "validate_every")  # if steps is 0, see _with_steps
+REQUESTED = "requested"  # entry of the record: settings as given, where the run chose others (number of steps, budget)
 TRAIN_DIM, WARMUP, PRETRAINED_MIX = 512, 30, 0.3
 
 
@@ -56,8 +56,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Run:
 
     Args:
         config: all settings. If the run folder already holds a run, its settings must be the same, except those that affect
-            the embedding at most by rounding: `data`, `out`, `device`, `threads`, `checkpoint_minutes`, `log_every` and
-            `budget`.
+            the embedding at most by rounding: `data`, `out`, `device`, `threads`, `checkpoint_minutes` and `log_every`.
         progress: show progress, as a bar on a terminal or as lines of text.
 
     Returns:
@@ -65,17 +64,17 @@ def train(config: TrainConfig, *, progress: bool = True) -> Run:
 
     """
     folder = RunFolder(config.out)
-    if config.budget is not None:
-        config = plan_for(config, progress)
     if not folder.has_run():
-        return _train(config if config.steps else _with_steps(config, progress), folder, progress)
+        with folder.locked():
+            folder.check_new()  # before a trial run
+        planned = config if config.budget is None else plan_for(config, progress)
+        planned = planned if planned.steps else _with_steps(planned, progress)
+        requested = {name: value for name, value in vars(config).items() if getattr(planned, name) != value}
+        return _train(planned, folder, progress, requested)
     check_run(config)
     begun, state = folder.config(), folder.progress()
-    if (
-        state is None
-        or not is_finished(begun, state["step"], state["best_step"], state["best"])
-        or not (folder / EMBEDDER).exists()
-    ):
+    finished = state is not None and is_finished(begun, state["step"], state["best_step"], state["best"])
+    if state is None or not finished or not (folder / EMBEDDER).exists():
         free = {name: getattr(config, name) for name in MAY_CHANGE if getattr(config, name) is not None}
         return _train(replace(begun, **free), folder, progress)
     if progress:
@@ -91,25 +90,32 @@ def _with_steps(config: TrainConfig, progress: bool) -> TrainConfig:
         every = config.validate_every or EVERY
         return replace(config, steps=config.max_steps, patience=config.patience or PATIENCE, validate_every=every)
     steps = choose_steps(config, packed, lambda trial: train(trial, progress=progress).best_step, progress)
-    return replace(config, steps=steps, validate_every=0)
+    warmup = None if config.warmup is None else min(config.warmup, steps // 2)
+    return replace(config, steps=steps, warmup=warmup, patience=0, validate_every=0)
+
+
+def _has_prefixes(config: TrainConfig) -> bool:
+    """Return whether the prefixes of an embedding are trained too. Proxies have all dimensions, so they have none."""
+    loss = config.loss.make()
+    return bool(config.dim and config.min_dim and not hasattr(loss, "prepare") and not list(loss.parameters()))
 
 
 def shared_training(config: TrainConfig) -> TrainConfig:
     """Return the same settings for all runs that train the same network and differ only in the dimension that is saved."""
-    return replace(config, out="-", dim=max(config.dim, TRAIN_DIM)) if config.train_dim is None and config.dim else config
+    prefixes = nested_dims(TRAIN_DIM, config.min_dim) if _has_prefixes(config) else ()
+    if config.train_dim is not None or config.dim not in (*prefixes, TRAIN_DIM):
+        return config
+    return replace(config, out="-", dim=TRAIN_DIM)
 
 
 def truncate_run(run: Run, config: TrainConfig) -> None:
     """Create the run of `config` from a finished run whose settings differ only in a larger `dim`, without training again."""
-    out = Path(config.out).absolute()
-    temporary = RunFolder(out.with_name(f".{out.name}.tmp"))
-    shutil.rmtree(temporary.path, ignore_errors=True)
-    temporary.path.mkdir(parents=True)
-    for name in (LOG, STATE):
-        shutil.copyfile(run.folder / name, temporary / name)
-    temporary.save_embedder(run.embedder().truncated(config.dim))
-    temporary.begin(replace(run.config, dim=config.dim, out=config.out), RunFolder(run.folder).record())
-    temporary.path.rename(out)
+    wide, folder = RunFolder(run.folder), RunFolder(config.out)
+    with folder.locked():
+        folder.check_new()
+        folder.begin(replace(run.config, dim=config.dim, out=config.out), wide.record())
+        folder.copy_progress(wide)
+        folder.save_embedder(run.embedder().truncated(config.dim))
 
 
 def check_run(config: TrainConfig) -> None:
@@ -118,9 +124,9 @@ def check_run(config: TrainConfig) -> None:
     if not folder.has_run():
         return
     begun = folder.config()
-    free = (*MAY_CHANGE, *(CHOSEN if config.steps == 0 else ()), *(PLANNED if config.budget else ()))
-    for name in (field.name for field in fields(TrainConfig) if field.name not in free):
-        was, now = getattr(begun, name), getattr(config, name)
+    requested = folder.record().get(REQUESTED, {})
+    for name in (field.name for field in fields(TrainConfig) if field.name not in MAY_CHANGE):
+        was, now = requested.get(name, getattr(begun, name)), getattr(config, name)
         if name == "weights":
             was, now = _absolute(was), _absolute(now)
         if now != was and not (now is None and name in RESOLVED):
@@ -139,8 +145,8 @@ def starting_trunk(config: TrainConfig) -> Trunk:
     return make_trunk(config.trunk.name, None if drawn else config.weights, not drawn, **config.trunk.options)
 
 
-def _train(config: TrainConfig, folder: RunFolder, progress: bool) -> Run:
-    """Check the run, then start or resume it."""
+def _train(config: TrainConfig, folder: RunFolder, progress: bool, requested: Mapping[str, Any] | None = None) -> Run:
+    """Check the run, then start or resume it. `requested` are settings as given, where `config` has others."""
     packed, device = PackedImages(config.data), find_device(config.device)
     warn_of_emulation(device, config.precision)
     with prepared(device, config.threads or find_threads()), folder.locked():
@@ -162,7 +168,7 @@ def _train(config: TrainConfig, folder: RunFolder, progress: bool) -> Run:
         training = Training(config, folder, packed, embedder.to(device), progress)
         training.check()
         if new:
-            folder.begin(config, _record(training))
+            folder.begin(config, _record(training) | ({REQUESTED: requested} if requested else {}))
         else:
             _check_counts(record, training)
         training.start(state)
@@ -193,12 +199,12 @@ def _resolved(config: TrainConfig, packed: PackedImages, trunk: Trunk, device: t
                 f"{name} must be at most the size of the prepared images, {packed.size}, got {side}. "
                 f"Pass a smaller {name}, or prepare the dataset with a larger size."
             )
-    mix = config.pretrained_mix
+    frozen, mix = suggested["freeze"] if config.freeze is None else config.freeze, config.pretrained_mix
     if mix is None:
-        mix = PRETRAINED_MIX if trunk.weights != RANDOM and config.freeze_batch_norm else 0.0
+        mix = PRETRAINED_MIX if trunk.weights != RANDOM and frozen != "trunk" and config.freeze_batch_norm else 0.0
     train_dim = config.train_dim
     if train_dim is None and config.dim:
-        train_dim = max(min(TRAIN_DIM, trunk.num_features), config.dim)
+        train_dim = max(TRAIN_DIM, config.dim) if _has_prefixes(config) else 0
     return replace(
         config,
         data=str(packed.folder),
@@ -208,7 +214,7 @@ def _resolved(config: TrainConfig, packed: PackedImages, trunk: Trunk, device: t
         train_dim=train_dim or 0,
         crop=crop,
         train_crop=train_crop,
-        freeze=suggested["freeze"] if config.freeze is None else config.freeze,
+        freeze=frozen,
         lr=suggested["lr"] if config.lr is None else config.lr,
         warmup=min(WARMUP, config.steps // 2) if config.warmup is None else config.warmup,
         pretrained_mix=mix,

@@ -77,7 +77,8 @@ class Embed(nn.Module):
         top, left = (length % self.proj.stride[0] // 2 for length in x.shape[2:])
         y = self.proj(x[:, :, top:, left:])  # the stride leaves out the rest at the other end       (b, width, rows, columns)
         positions = self.pos_embed[:, 1:].transpose(1, 2).unflatten(2, (self.grid, self.grid))
-        y = y + interpolate(positions, y.shape[2:], mode="bicubic", align_corners=False)
+        smooth = self.register_tokens is not None  # as in Meta's code
+        y = y + interpolate(positions, y.shape[2:], mode="bicubic", align_corners=False, antialias=smooth)
         first = self.cls_token + self.pos_embed[:, :1]
         if self.register_tokens is not None:
             first = torch.cat((first, self.register_tokens), dim=1)

@@ -79,8 +79,9 @@ def _read_torch(file: Path) -> dict[str, Tensor]:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, zipfile.BadZipFile, AttributeError, IndexError, TypeError) as error:
         raise ValueError("it contains objects other than tensors") from error
-    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
-        content = content["state_dict"]
+    for key in ("state_dict", "model", "teacher"):  # the last two: DeiT, and full checkpoints of DINO
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
     if not isinstance(content, dict) or not all(isinstance(each, Tensor) for each in content.values()):
         raise ValueError("it does not contain a state dict")
     return content
