@@ -27,7 +27,7 @@ from liftedstruct.training import RunFolder, merge_settings, split_rows, startin
 
 RESULTS = Path(__file__).parent / "results" / "choices.jsonl"
 HELD_OUT, EVERY = 0.5, 100  # fraction of the training classes, and steps between evaluations
-MIXES = (0.3, 0.5)  # fractions of the pretrained weights in the trunk, for the last step of trials without such a fraction
+MIXES = (0.0, 0.3, 0.5)  # fractions of the pretrained weights in the trunk, for the last step of trials without such a fraction
 FIRST: dict[str, Any] = {"schedule": "cosine", "warmup": 0, "ema_decay": 0.0, "pretrained_mix": 0.4, "min_dim": 0}
 BASE: dict[str, Any] = {"crop": 224, "train_crop": 160, "lr": 1e-4, "pretrained_mix": 0.0}  # proxies: half of the time
 CHOICES: dict[str, dict[str, Any]] = {
@@ -125,7 +125,8 @@ def table(trials: list[dict[str, Any]]) -> str:
         lines.append(
             f"| {named} | {dataset} | {trial['best_step']}, best | {found['512']} | {found['64']} | {found['64 components']} |"
         )
-        lines.append(f"| | | {last[0]}, last | {last[1]:.1f} | | |")
+        if not trial["mixed"]:
+            lines.append(f"| | | {last[0]}, last | {last[1]:.1f} | | |")
         for mix, mixed in trial["mixed"].items():
             lines.append(f"| | | {last[0]}, last, mix {mix} | {mixed['512']:.1f} | {mixed['64']:.1f} | |")
     return "\n".join(lines)

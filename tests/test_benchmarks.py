@@ -444,7 +444,7 @@ def test_choices_are_measured_on_validation_classes(
         ("one", [0, 2, 4]),
         ("two", [0, 2]),
     ]
-    assert (list(one["mixed"]), two["mixed"]) == (["0.3", "0.5"], {})
+    assert (list(one["mixed"]), two["mixed"]) == (["0.0", "0.3", "0.5"], {})
     for each in (one, two):
         assert each["recall_at_1"]["512"] == max(recall for _, recall in each["curve"])
         assert each["best_step"] in [step for step, recall in each["curve"] if recall == each["recall_at_1"]["512"]]
