@@ -371,7 +371,7 @@ def test_the_search_for_the_recipe_is_as_kept(
     assert sum(recipe.is_removed(trial["settings"]) for trial in trials) == 2
     for trial in trials:  # each can be run again, except those with removed settings
         if not recipe.is_removed(trial["settings"]):
-            recipe.configure(trial["settings"], data="set", out="run", trunk=trial["trunk"])
+            recipe.configure(trial["settings"], data="set", out="run", trunk=trial["trunk"], steps=160)
         assert 0 < trial["before"] < 1
         assert 0 < trial["after"] < 1
         if "curve" in trial:
