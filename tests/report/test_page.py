@@ -253,6 +253,10 @@ def test_the_next_step_follows_from_the_results(runs: list[Path], packed: Packed
             words.next_step(replace(good, log=tuple(unvalidated)), pool5, ahead),
             "liftedstruct train FOLDER --out RUN --validation 0.1",
         ),
+        (
+            words.next_step(replace(good, log=tuple(unvalidated), record={"requested": {"steps": 0}}), pool5, ahead),
+            "liftedstruct check DATA",  # the number of steps was chosen on held-out training classes
+        ),
         (words.next_step(good, None, None), "liftedstruct embed small FOLDER --out pool5.npz"),
         (words.next_step(good, bad, compare(good.scores, bad.scores)), "liftedstruct embed small FOLDER --out pool5.npz"),
         (words.next_step(good, pool5, compare(good.scores, good.scores)), "liftedstruct train FOLDER --out RUN --seed 1"),

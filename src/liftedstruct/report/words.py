@@ -13,6 +13,7 @@ from liftedstruct.embedder import Seen
 from liftedstruct.evaluation import TEST_EVALUATIONS, Comparison, Difference, count_test_evaluations
 from liftedstruct.figures import EvaluatedRun
 from liftedstruct.figures.style import COLORS
+from liftedstruct.training.runs import REQUESTED
 
 __all__ = [
     "SIGNIFICANCE",
@@ -106,7 +107,8 @@ def next_step(run: EvaluatedRun, other: EvaluatedRun | None, comparison: Compari
         return "compare with other embeddings of the same images", "liftedstruct evaluate FILE.npz --compare OTHER.npz"
     if not run.trained:
         return "train an embedding on the training classes", f"{train} --validation 0.1"
-    if run.config and not any("recall_at_1" in line for line in run.log):
+    chosen = run.record.get(REQUESTED, {}).get("steps") == 0  # the length, on held-out training classes
+    if run.config and not chosen and not any("recall_at_1" in line for line in run.log):
         return "train with validation classes, to choose settings without the test classes", f"{train} --validation 0.1"
     if other is None or other.trained or comparison is None:
         trunk = str(run.protocol.get("trunk", "TRUNK"))
