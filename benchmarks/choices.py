@@ -5,6 +5,9 @@ the test classes are never used. A trial is a line of the results file: choice, 
 Recall@1 of the best step at several dimensions, and Recall@1 of the last step with the trunk interpolated with its pretrained
 weights. Finished trials are skipped and a stopped one resumes, so an interrupted search continues with the same command.
 
+The lines in `results/choices.jsonl` were measured with an earlier script and converted: trials with `mix_includes_head`
+interpolated the last layer too, which `pretrained_mix` no longer does, so this script does not reproduce them exactly.
+
     python benchmarks/choices.py --out choices --data cub=cub-256 cars=cars-256
 
 `--data` names prepared datasets (`liftedstruct prepare ... --size 256`). `--only NAME ...` runs some of the choices. Two
@@ -125,6 +128,10 @@ def table(trials: list[dict[str, Any]]) -> str:
         lines.append(
             f"| {named} | {dataset} | {trial['best_step']}, best | {found['512']} | {found['64']} | {found['64 components']} |"
         )
+        for mix, mixed in trial.get("best_mixed", {}).items():
+            lines.append(f"| | | {trial['best_step']}, best, mix {mix} | {mixed['512']:.1f} | {mixed['64']:.1f} | |")
+        if other := trial.get("trunk_only"):  # this trial interpolated the last layer too
+            lines.append(f"| | | {last[0]}, last, mix of the trunk only | {other['512']:.1f} | {other['64']:.1f} | |")
         if not trial["mixed"]:
             lines.append(f"| | | {last[0]}, last | {last[1]:.1f} | | |")
         for mix, mixed in trial["mixed"].items():
