@@ -9,9 +9,9 @@ import pytest
 from liftedstruct.data import PackedImages
 from liftedstruct.training import TrainConfig, length, train
 from liftedstruct.training.config import parse_minutes
-from liftedstruct.training.loop import Training, is_finished
+from liftedstruct.training.loop import Training
 from liftedstruct.training.pace import Pace
-from liftedstruct.training.run_folder import LOG, TRIAL
+from liftedstruct.training.run_folder import LOG, TRIAL, is_finished
 from training.sets import products, run, settings
 
 AUTO: dict[str, Any] = {"steps": 0, "max_steps": 24, "patience": 8, "validate_every": 4, "lr": 3e-3, "schedule": "constant"}

@@ -13,7 +13,6 @@ from liftedstruct.recipes.steps import Steps, duration
 from liftedstruct.runtime.checks import check_count, pick
 from liftedstruct.runtime.progress import say
 from liftedstruct.training import RunFolder, TrainConfig, check_run, shared_training
-from liftedstruct.training.loop import is_finished
 from liftedstruct.training.pace import measure_pace
 
 __all__ = ["DATASETS", "LOSSES_OF_THE_PAPER", "SIZES_OF_THE_PAPER", "reproduce"]
@@ -126,10 +125,7 @@ def _run_name(loss: str, size: int, seed: int) -> str:
 
 def _is_done(config: TrainConfig) -> bool:
     """Return whether a run is fully trained and embedded."""
-    folder = RunFolder(config.out)
-    state = folder.progress() if folder.has_run() else None
-    finished = state and is_finished(folder.config(), state["step"], state["best_step"], state["best"])
-    return bool(finished) and (Path(config.out) / EMBEDDINGS).is_file()
+    return RunFolder(config.out).is_finished() and (Path(config.out) / EMBEDDINGS).is_file()
 
 
 def _steps_left(config: TrainConfig) -> int:

@@ -13,7 +13,7 @@ from liftedstruct.evaluation import Scores, are_scores_of, scores_file, with_rec
 from liftedstruct.figures import EvaluatedRun, Thumbnails, placeholders, thumbnails_of
 from liftedstruct.runtime.progress import say
 from liftedstruct.training import CONFIG, RunFolder, TrainConfig
-from liftedstruct.training.loop import is_finished
+from liftedstruct.training.run_folder import is_finished
 
 __all__ = ["read_runs", "read_scores"]
 

@@ -66,7 +66,7 @@ class TrainConfig:
         pool: pooling of the feature map: avg, max or avg+max. Default: depends on the trunk.
         dim: embedding dimension; 0 trains the pooled features without a head.
         train_dim: embedding dimension during training, of which the first dim are saved; 0 means dim. Default: 512, or dim if
-            larger; without min_dim, or if the loss has proxies, dim.
+            larger; without min_dim, or if the loss has parameters or a method `prepare`, dim.
         min_dim: also train the first min_dim, 2 min_dim, 4 min_dim, ... dimensions (Matryoshka), so that the embedding can be
             truncated; 0 trains all dimensions only.
         normalize: L2-normalize the embeddings.

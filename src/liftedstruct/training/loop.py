@@ -35,7 +35,7 @@ from liftedstruct.training.optimizers import (
     training_mode,
     update_ema,
 )
-from liftedstruct.training.run_folder import RunFolder
+from liftedstruct.training.run_folder import RunFolder, is_finished
 
 __all__ = ["TRAINED", "Training"]
 
@@ -53,17 +53,6 @@ def nested_dims(width: int, least: int) -> tuple[int, ...]:
         ((64, 128, 256), (64, 128, 256), (), ())
     """
     return tuple(least << i for i in range(width.bit_length()) if 0 < least << i < width)
-
-
-def is_finished(config: TrainConfig, step: int, best_step: int, best: float) -> bool:
-    """Return whether a run at this step has no step left: it ran all steps, or validation at this step shows no improvement.
-
-    `best` is the best score on the validation classes, or negative if there is none.
-    """
-    if not config.patience or best < 0 or step % config.validate_every:
-        return step >= config.steps
-    since = step - best_step
-    return step >= config.steps or (since >= config.patience and 2 * since >= best_step)
 
 
 class Training:

@@ -22,13 +22,24 @@ from liftedstruct.embedder import EMBEDDER, Embedder
 from liftedstruct.runtime.atomic import is_temporary, locked, replacing
 from liftedstruct.training.config import TrainConfig, as_yaml, load_config
 
-__all__ = ["CONFIG", "LOG", "RECORD", "STATE", "TRIAL", "RunFolder"]
+__all__ = ["CONFIG", "LOG", "RECORD", "STATE", "TRIAL", "RunFolder", "is_finished"]
 
 CONFIG, LOG, STATE, RECORD = "config.yaml", "log.jsonl", "state.safetensors", "state.json"
 TRIAL = "trial"  # folder of the run that chooses the number of steps
 LOCK = "train.lock"  # present while training runs
 VERSION = 3
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def is_finished(config: TrainConfig, step: int, best_step: int, best: float) -> bool:
+    """Return whether a run at this step has no step left: it ran all steps, or validation at this step shows no improvement.
+
+    `best` is the best score on the validation classes, or negative if there is none.
+    """
+    if not config.patience or best < 0 or step % config.validate_every:
+        return step >= config.steps
+    since = step - best_step
+    return step >= config.steps or (since >= config.patience and 2 * since >= best_step)
 
 
 class RunFolder:
@@ -112,6 +123,11 @@ class RunFolder:
         """Load the metadata of the checkpoint, such as step and best score, or return None if there is none."""
         state = self._read_state(lambda _: {})
         return state and state[1]
+
+    def is_finished(self) -> bool:
+        """Return whether the folder holds a run with no step left."""
+        state = self.progress() if self.has_run() else None
+        return state is not None and is_finished(self.config(), state["step"], state["best_step"], state["best"])
 
     def _read_state(self, tensors_of: Callable[[Any], dict[str, Tensor]]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         if not (self / STATE).exists():

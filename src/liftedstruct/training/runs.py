@@ -14,7 +14,7 @@ from liftedstruct.runtime.progress import say
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.inputs import can_validate, split_rows
 from liftedstruct.training.length import EVERY, PATIENCE, choose_steps, plan_for
-from liftedstruct.training.loop import Training, is_finished, nested_dims
+from liftedstruct.training.loop import Training, nested_dims
 from liftedstruct.training.machine import find_device, find_threads, prepared, seed_torch, warn_of_emulation
 from liftedstruct.training.run_folder import RunFolder
 from liftedstruct.trunks import RANDOM, Trunk, make_trunk
@@ -73,8 +73,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Run:
         return _train(planned, folder, progress, requested)
     check_run(config)
     begun, state = folder.config(), folder.progress()
-    finished = state is not None and is_finished(begun, state["step"], state["best_step"], state["best"])
-    if state is None or not finished or not (folder / EMBEDDER).exists():
+    if state is None or not folder.is_finished() or not (folder / EMBEDDER).exists():
         free = {name: getattr(config, name) for name in MAY_CHANGE if getattr(config, name) is not None}
         return _train(replace(begun, **free), folder, progress)
     if progress:

@@ -7,12 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from liftedstruct.runtime.extras import require
-from liftedstruct.trunks.base import OWN, Trunk
+from liftedstruct.trunks.base import IMAGENET_MEAN, IMAGENET_STD, OWN, Trunk
 from liftedstruct.trunks.weights import load_weights, read_tensors
 
 __all__ = ["ADAPTERS", "AdaptedTrunk", "timm_trunk", "transformers_trunk"]
-
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet statistics, for models without their own
 
 
 class AdaptedTrunk(Trunk):
@@ -77,8 +75,8 @@ def timm_trunk(name: str, weights: str | Path | None = None, pretrained: bool = 
         network,
         num_features=getattr(network, "head_hidden_size", network.num_features),
         input_size=cfg.get("input_size", (3, 224, 224))[-1],
-        mean=cfg.get("mean", MEAN),
-        std=cfg.get("std", STD),
+        mean=cfg.get("mean", IMAGENET_MEAN),
+        std=cfg.get("std", IMAGENET_STD),
     )
     return _filled(trunk, weights, f"timm's {cfg.get('tag') or 'own'} weights" if pretrained else None)
 
@@ -103,7 +101,7 @@ def transformers_trunk(name: str, weights: str | Path | None = None, pretrained:
     settings, size = network.config, processor.get("size", 224)
     num_features = getattr(settings, "hidden_size", None) or settings.hidden_sizes[-1]
     side = size if isinstance(size, int) else size.get("height") or size.get("shortest_edge")
-    mean, std = processor.get("image_mean", MEAN), processor.get("image_std", STD)
+    mean, std = processor.get("image_mean", IMAGENET_MEAN), processor.get("image_std", IMAGENET_STD)
     trunk = TransformersTrunk(name, network, num_features=num_features, input_size=int(side), mean=mean, std=std)
     return _filled(trunk, weights, f"weights of {Path(path).name}" if pretrained else None)
 

