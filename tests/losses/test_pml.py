@@ -16,7 +16,7 @@ from liftedstruct.losses import LOSSES
 from liftedstruct.losses.pml import pml_loss
 from liftedstruct.runtime.settings import choose
 from liftedstruct.training import RunFolder, load_config
-from liftedstruct.training.learner import Learner
+from liftedstruct.training.learner import Learner, trains_prefixes
 from liftedstruct.training.optimizers import parameter_groups
 from training.sets import products, run, settings
 
@@ -147,6 +147,13 @@ def test_absent_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning.losses", None)
     with pytest.raises(ValueError, match=r"pytorch_metric_learning\.\w+ must be installed .*pip install 'liftedstruct\[pml\]'"):
         load_config(data="d", out="o", loss="pml:NCALoss")
+
+
+@pytest.mark.parametrize(
+    ("name", "prefixes"), [("lifted_struct", True), ("pml:MultiSimilarityLoss", True), ("pml:ProxyAnchorLoss", False)]
+)
+def test_prefixes_are_trained_without_proxies(name: str, prefixes: bool) -> None:
+    assert trains_prefixes(load_config(data="d", out="o", dim=64, loss=name)) is prefixes
 
 
 def test_proxies_are_trained_with_their_own_learning_rate(tmp_path: Path) -> None:

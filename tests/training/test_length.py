@@ -157,6 +157,7 @@ def test_a_budget_shrinks_crops_then_freezes_more_stages(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(length, "measure_pace", pace)
     monkeypatch.setattr(length, "PackedImages", lambda folder: SimpleNamespace(size=329))
+    monkeypatch.setattr(length, "needs_trial", lambda config, packed: not config.validation)
     config = TrainConfig(data="-", out=str(tmp_path), max_steps=100_000)
 
     def planned(budget: str, **changes: Any) -> tuple[int | None, Any, int]:
@@ -167,6 +168,7 @@ def test_a_budget_shrinks_crops_then_freezes_more_stages(monkeypatch: pytest.Mon
 
     assert planned("1h") == (224, 4, 1350)
     assert tried == [(224, 4)]
+    assert planned("30m", validation=0.2) == (224, 4, 1350)  # without a trial run, all steps are for the run itself
     assert planned("12m") == (192, 4, int(720 * 0.75 * (224 / 192) ** 2 / 2))
     assert planned("5m")[:2] == (156, 6)
     assert tried == [(224, 4), (192, 4), (156, 4), (156, 5), (156, 6)]
@@ -175,6 +177,14 @@ def test_a_budget_shrinks_crops_then_freezes_more_stages(monkeypatch: pytest.Mon
     assert planned("1h", max_steps=500) == (224, 4, 500)
     monkeypatch.setattr(length, "PackedImages", lambda folder: SimpleNamespace(size=32))
     assert planned("1h")[:2] == (32, 4)  # no larger than the images
+
+
+def test_a_trial_needs_classes_to_hold_out(packed: PackedImages, tmp_path: Path) -> None:
+    config = settings(packed, tmp_path, **AUTO)
+    assert length.needs_trial(config, packed)
+    assert not length.needs_trial(replace(config, validation=0.2), packed)  # the run itself is validated
+    few = products(tmp_path / "few", classes=30, images=4, validation=0)
+    assert not length.needs_trial(config, few)  # 15 training classes
 
 
 def test_a_run_with_a_budget_keeps_its_plan(packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

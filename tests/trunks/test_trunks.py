@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.nn.functional import adaptive_avg_pool2d, adaptive_max_pool2d
 
+from liftedstruct.embedder import Embedder
+from liftedstruct.training.optimizers import freeze, training_mode
 from liftedstruct.trunks import DEFAULT_TRUNK, POOLS, TRUNKS, adapters, make_trunk
 from liftedstruct.trunks.adapters import AdaptedTrunk
 
@@ -165,3 +167,25 @@ def test_transformers(tmp_path: Path) -> None:
         assert trunk(trunk.scale(torch.zeros(2, 64, 64, 3, dtype=torch.uint8))).shape == (2, 32)
     with pytest.raises(ValueError, match=r"must be a transformers model with an image processor, got: "):
         make_trunk(f"transformers:{tmp_path / 'nothing'}")
+
+
+def test_frozen_stages_are_folded_without_changing_the_network() -> None:
+    torch.manual_seed(0)
+    embedder = Embedder(make_trunk("efficientnet_lite0", pretrained=False), 8)
+    for norm in (each for each in embedder.modules() if isinstance(each, nn.BatchNorm2d)):
+        nn.init.uniform_(norm.running_mean, -1, 1)  # type: ignore[arg-type]
+        nn.init.uniform_(norm.running_var, 0.5, 2)  # type: ignore[arg-type]
+    freeze(embedder, 3)
+    training_mode(embedder, True)
+    trunk, names = embedder.trunk, list(embedder.state_dict())
+    x = trunk.scale(torch.randint(256, (2, 64, 64, 3), dtype=torch.uint8))
+    before = trunk(x)
+    trunk.fold_frozen()
+    assert list(trunk.folded_stages) == list(trunk.layers)[:3]
+    assert not any(isinstance(each, nn.BatchNorm2d) for stage in trunk.folded_stages.values() for each in stage.modules())
+    after = trunk(x)
+    torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-4)
+    assert not torch.equal(after, before)  # the copies are used
+    assert list(embedder.state_dict()) == names
+    after.sum().backward()
+    assert [any(p.grad is not None for p in stage.parameters()) for stage in trunk.layers.values()] == [False] * 3 + [True] * 6

@@ -19,7 +19,7 @@ from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_embedding
 from liftedstruct.runtime.extras import require
 from liftedstruct.runtime.settings import Positive
 
-__all__ = ["PREFIX", "PmlLoss", "pml_loss"]
+__all__ = ["PREFIX", "PmlLoss", "PmlProxyLoss", "pml_loss"]
 
 PREFIX = "pml:"
 CLASSES, DIM = "num_classes", ("embedding_size", "descriptors_dim")  # required parameters that a run passes itself
@@ -44,6 +44,7 @@ class PmlLoss(nn.Module):
 
     wrapped: ClassVar[type[nn.Module]]
     required: ClassVar[frozenset[str]]  # parameters of the wrapped class without a default
+    classes: Tensor | None
 
     def __init__(self, *, miner: str = "", proxy_lr: Positive = 100.0, **options: Any) -> None:
         super().__init__()
@@ -51,14 +52,6 @@ class PmlLoss(nn.Module):
         self.miner = pick(_classes("miners", "BaseMiner"), miner, "loss.miner")() if miner else None
         self.loss: nn.Module | None = None if CLASSES in self.required else self._make({})
         self.register_buffer("classes", None, persistent=False)
-
-    def prepare(self, labels: NDArray[np.int64], dim: int) -> None:
-        """Create the proxies, if the loss has any: one or more per distinct label, of dimension `dim`."""
-        if self.loss is None:
-            distinct = np.unique(np.asarray(labels, np.int64))
-            self.classes = torch.from_numpy(distinct)
-            handed = {CLASSES: len(distinct), **dict.fromkeys(DIM, dim)}
-            self.loss = self._make({name: handed[name] for name in self.required & handed.keys()})
 
     def _make(self, handed: dict[str, int]) -> nn.Module:
         try:
@@ -90,6 +83,17 @@ class PmlLoss(nn.Module):
         return J
 
 
+class PmlProxyLoss(PmlLoss):
+    """Loss of pytorch-metric-learning with proxies."""
+
+    def prepare(self, labels: NDArray[np.int64], dim: int) -> None:
+        """Create the proxies: one or more per distinct label, of dimension `dim`."""
+        distinct = np.unique(np.asarray(labels, np.int64))
+        self.classes = torch.from_numpy(distinct)
+        handed = {CLASSES: len(distinct), **dict.fromkeys(DIM, dim)}
+        self.loss = self._make({name: handed[name] for name in self.required & handed.keys()})
+
+
 @cache
 def pml_loss(name: str) -> type[PmlLoss]:
     """Return the loss of a name such as `pml:TripletMarginLoss`, with the options of the wrapped class as keywords."""
@@ -105,7 +109,7 @@ def pml_loss(name: str) -> type[PmlLoss]:
     own = [each for each in inspect.signature(PmlLoss).parameters.values() if each.kind is each.KEYWORD_ONLY]
     text = (PmlLoss.__doc__ or "").replace("Loss of", f"{wrapped.__name__} of", 1)
     declared = {"wrapped": wrapped, "required": required, "__signature__": inspect.Signature([*options, *own]), "__doc__": text}
-    return type(wrapped.__name__, (PmlLoss,), declared)
+    return type(wrapped.__name__, (PmlProxyLoss if CLASSES in required else PmlLoss,), declared)
 
 
 def _classes(module: str, base: str) -> dict[str, type[nn.Module]]:

@@ -16,10 +16,16 @@ from liftedstruct.training.caching import batch_gradient
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.optimizers import lr_factor
 
-__all__ = ["DivergedError", "Learner", "StepResult", "distance_scale"]
+__all__ = ["DivergedError", "Learner", "StepResult", "distance_scale", "trains_prefixes"]
 
 
 HUGE = 1e15  # limit of embedding entries, far below 1.8e19, whose square overflows float32
+
+
+def trains_prefixes(config: TrainConfig) -> bool:
+    """Return whether prefixes of the embedding are trained too. A loss with parameters, such as proxies, has all dimensions."""
+    loss = config.loss.make()
+    return bool(config.dim and config.min_dim and not hasattr(loss, "prepare") and not list(loss.parameters()))
 
 
 class DivergedError(ValueError):
@@ -64,7 +70,7 @@ class Learner:
             loss.prepare(labels, getattr(network, "width", None) or network.out_features)  # type: ignore[operator]
         self.loss = loss.to(self.device)
         self.sampler: Sampler = config.sampler.make(labels, config.batch_size, seed=config.seed)
-        self.dims = () if list(self.loss.parameters()) else tuple(dims)  # proxies have all dimensions
+        self.dims = tuple(dims)
         trained = network if not list(self.loss.parameters()) else nn.ModuleDict({"network": network, "loss": self.loss})
         self.optimizer: torch.optim.Optimizer = config.optimizer.make(trained)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")

@@ -14,7 +14,7 @@ from liftedstruct.data import PackedImages
 from liftedstruct.runtime.progress import say
 from liftedstruct.training.config import TrainConfig, parse_minutes
 from liftedstruct.training.inputs import can_validate, count_pairable, split_rows
-from liftedstruct.training.pace import measure_pace
+from liftedstruct.training.pace import measure_pace, resolve_crops
 from liftedstruct.training.run_folder import TRIAL, RunFolder
 from liftedstruct.trunks import make_trunk
 
@@ -33,11 +33,22 @@ def trial_config(config: TrainConfig, images: int, classes: int) -> TrainConfig:
     return replace(
         config,
         out=str(Path(config.out) / TRIAL),
+        budget=None,
         steps=config.max_steps,
         patience=config.patience or PATIENCE,
         validation=max(min(HELD_OUT, IMAGES / images), 2 / classes),
         validate_every=config.validate_every or EVERY,
     )
+
+
+def needs_trial(config: TrainConfig, packed: PackedImages) -> bool:
+    """Return whether a trial run chooses the number of steps: there are no validation classes, but enough classes for some."""
+    if can_validate(packed.labels[split_rows(packed, config.validation, config.seed)[1]]):
+        return False
+    labels = packed.labels[packed.train]
+    trial = trial_config(config, len(labels), len(np.unique(labels)))
+    held_out = packed.labels[split_rows(packed, trial.validation, trial.seed)[1]]
+    return count_pairable(labels) >= MIN_CLASSES and can_validate(held_out)
 
 
 def choose_steps(config: TrainConfig, packed: PackedImages, best_step: Callable[[TrainConfig], int], progress: bool) -> int:
@@ -51,13 +62,12 @@ def choose_steps(config: TrainConfig, packed: PackedImages, best_step: Callable[
 
     """
     labels = packed.labels[packed.train]
-    trial = trial_config(config, len(labels), len(np.unique(labels)))
-    held_out = packed.labels[split_rows(packed, trial.validation, trial.seed)[1]]
-    if count_pairable(labels) < MIN_CLASSES or not can_validate(held_out):
+    if not needs_trial(config, packed):
         batch_size = config.sampler.make(labels, config.batch_size).batch_size
         steps: int = min(STEPS, config.max_steps, max(MIN_STEPS, EPOCHS * len(labels) // batch_size))
         why = f"{EPOCHS} epochs, at most {STEPS}, since there are too few classes with two or more images to hold some out"
     else:
+        trial = trial_config(config, len(labels), len(np.unique(labels)))
         share = f"{trial.validation:.2g} of the training classes"
         if progress:
             say(f"choosing the number of steps, at most {config.max_steps:,}, on {share}")
@@ -72,8 +82,8 @@ def choose_steps(config: TrainConfig, packed: PackedImages, best_step: Callable[
 def plan_for(config: TrainConfig, progress: bool) -> TrainConfig:
     """Return the settings with crops, frozen stages and maximum length planned to train within `config.budget`.
 
-    A trial run that was already started keeps its plan. Otherwise the speed is measured on noise. Half of the steps are for the
-    trial run. Crops shrink first, then more stages are frozen, as long as fewer than `ENOUGH` steps fit.
+    A trial run that was already started keeps its plan. Otherwise the speed is measured on noise. Half of the steps are for a
+    trial run, if there is one. Crops shrink first, then more stages are frozen, as long as fewer than `ENOUGH` steps fit.
     """
     assert config.budget is not None
     trial = RunFolder(Path(config.out) / TRIAL)
@@ -82,8 +92,8 @@ def plan_for(config: TrainConfig, progress: bool) -> TrainConfig:
         crop, frozen = config.train_crop or begun.train_crop, begun.freeze if config.freeze is None else config.freeze
         return replace(config, budget=None, train_crop=crop, freeze=frozen, max_steps=begun.max_steps)
     trunk = make_trunk(config.trunk.name, pretrained=False, **config.trunk.options)
-    crop = config.train_crop or config.crop or trunk.suggested.get("train_crop", trunk.suggested["crop"])
-    crop = min(crop, PackedImages(config.data).size)
+    packed = PackedImages(config.data)
+    crop = min(resolve_crops(config, trunk, packed.size)[1], packed.size)
     frozen = trunk.suggested["freeze"] if config.freeze is None else config.freeze
     plans = [(crop, frozen)]
     if config.train_crop is None:
@@ -93,7 +103,7 @@ def plan_for(config: TrainConfig, progress: bool) -> TrainConfig:
     seconds = 60 * parse_minutes(config.budget) * OVERHEAD
     for crop, frozen in plans:
         planned = replace(config, train_crop=crop, freeze=frozen)
-        steps = int(seconds * measure_pace(planned).train / config.batch_size / 2)
+        steps = int(seconds * measure_pace(planned).train / config.batch_size / (1 + needs_trial(config, packed)))
         if steps >= ENOUGH:
             break
     steps = min(config.max_steps, max(steps, MIN_STEPS))

@@ -24,7 +24,7 @@ from liftedstruct.runtime.progress import say
 from liftedstruct.training.caching import check_exact
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.inputs import Batch, Prefetcher, can_validate, split_rows
-from liftedstruct.training.learner import DivergedError, Learner, distance_scale
+from liftedstruct.training.learner import DivergedError, Learner, distance_scale, trains_prefixes
 from liftedstruct.training.machine import computing, seed_torch, stop_signals
 from liftedstruct.training.monitor import TrainingProgress, summarize_batch
 from liftedstruct.training.optimizers import (
@@ -76,7 +76,8 @@ class Training:
         training_mode(embedder, config.freeze_batch_norm)
         if config.cache_chunk:
             check_exact(embedder)
-        dims = {*nested_dims(embedder.width, config.min_dim), config.dim} - {embedder.width} if config.dim else ()
+        prefixes = {*nested_dims(embedder.width, config.min_dim), config.dim} - {embedder.width}
+        dims = prefixes if trains_prefixes(config) else ()
         self.learner = Learner(config, embedder, self.labels, self._forward, sorted(dims))
         self.ema = frozen_copy(embedder) if config.ema_decay else None
         self.beginning = frozen_copy(embedder.trunk) if config.pretrained_mix else None
@@ -133,6 +134,7 @@ class Training:
             prefetcher = Prefetcher(self._make_batch)
             with contextlib.closing(self.progress), contextlib.closing(prefetcher), stop_signals() as stopped:
                 training_mode(self.embedder, config.freeze_batch_norm)
+                self.embedder.trunk.fold_frozen()
                 while not self.finished():
                     if self.learner.refresh_due(self.step):
                         self.learner.refresh(self._embed(self.train_rows, self.embedder))

@@ -13,9 +13,11 @@ from liftedstruct.runtime import seeds
 from liftedstruct.runtime.progress import say
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.inputs import can_validate, split_rows
+from liftedstruct.training.learner import trains_prefixes
 from liftedstruct.training.length import EVERY, PATIENCE, choose_steps, plan_for
 from liftedstruct.training.loop import Training, nested_dims
 from liftedstruct.training.machine import find_device, find_threads, prepared, seed_torch, warn_of_emulation
+from liftedstruct.training.pace import resolve_crops
 from liftedstruct.training.run_folder import RunFolder
 from liftedstruct.trunks import RANDOM, Trunk, make_trunk
 
@@ -93,15 +95,9 @@ def _with_steps(config: TrainConfig, progress: bool) -> TrainConfig:
     return replace(config, steps=steps, warmup=warmup, patience=0, validate_every=0)
 
 
-def _has_prefixes(config: TrainConfig) -> bool:
-    """Return whether the prefixes of an embedding are trained too. Proxies have all dimensions, so they have none."""
-    loss = config.loss.make()
-    return bool(config.dim and config.min_dim and not hasattr(loss, "prepare") and not list(loss.parameters()))
-
-
 def shared_training(config: TrainConfig) -> TrainConfig:
     """Return the same settings for all runs that train the same network and differ only in the dimension that is saved."""
-    prefixes = nested_dims(TRAIN_DIM, config.min_dim) if _has_prefixes(config) else ()
+    prefixes = nested_dims(TRAIN_DIM, config.min_dim) if trains_prefixes(config) else ()
     if config.train_dim is not None or config.dim not in (*prefixes, TRAIN_DIM):
         return config
     return replace(config, out="-", dim=TRAIN_DIM)
@@ -190,8 +186,7 @@ def _resolved(config: TrainConfig, packed: PackedImages, trunk: Trunk, device: t
     suggested = trunk.suggested
     pool = config.pool or suggested["pool"]
     trunk.set_pool(pool)
-    crop = config.crop or min(suggested["crop"], packed.size)
-    train_crop = config.train_crop or (crop if config.crop else min(suggested.get("train_crop", crop), crop))
+    crop, train_crop = resolve_crops(config, trunk, packed.size)
     for name, side in (("crop", crop), ("train_crop", train_crop)):
         if side > packed.size:
             raise ValueError(
@@ -203,7 +198,7 @@ def _resolved(config: TrainConfig, packed: PackedImages, trunk: Trunk, device: t
         mix = PRETRAINED_MIX if trunk.weights != RANDOM and frozen != "trunk" and config.freeze_batch_norm else 0.0
     train_dim = config.train_dim
     if train_dim is None and config.dim:
-        train_dim = max(TRAIN_DIM, config.dim) if _has_prefixes(config) else 0
+        train_dim = max(TRAIN_DIM, config.dim) if trains_prefixes(config) else 0
     return replace(
         config,
         data=str(packed.folder),

@@ -1,12 +1,14 @@
 """Base class of all trunks: pixels in, pooled features out, stages that can be frozen, and the origin of the weights."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from liftedstruct.runtime.checks import pick
+from liftedstruct.trunks.layers import folded
 
 __all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "OWN", "POOLS", "RANDOM", "Trunk"]
 
@@ -62,6 +64,9 @@ class Trunk(nn.Module):
         self.weights = RANDOM  # origin of the weights, with a checksum
         self.pool = OWN if self.suggested["pool"] == OWN else "avg"  # OWN or a key of POOLS; set_pool changes it
         self.layers = nn.ModuleDict({stage: nn.Sequential(*modules) for stage, modules in stages.items()})
+        self.folded_stages: dict[
+            str, nn.Module
+        ] = {}  # copies of frozen stages that forward uses instead; not in the state dict
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
         self.register_buffer("std", torch.tensor(std), persistent=False)
 
@@ -74,6 +79,11 @@ class Trunk(nn.Module):
         """Return the parameters outside all stages, such as position embeddings. They are frozen with the first stage."""
         staged = {id(p) for modules in self.stages.values() for module in modules for p in module.parameters()}
         return [parameter for parameter in self.parameters() if id(parameter) not in staged]
+
+    def fold_frozen(self) -> None:
+        """Use copies of the frozen leading stages from now on, with their batch norms folded into the convolutions."""
+        frozen = takewhile(lambda each: not any(p.requires_grad for p in each[1].parameters()), self.layers.items())
+        self.folded_stages = {name: folded(stage) for name, stage in frozen}
 
     def set_pool(self, pool: str) -> "Trunk":
         """Set the pooling of the feature map: `avg` (as the network was trained), `max`, or `avg+max`, their sum."""
@@ -109,6 +119,6 @@ class Trunk(nn.Module):
                 "Use larger crops, or the trunk 'small'."
             )
         x = scaled
-        for stage in self.layers.values():
-            x = stage(x)
+        for name, stage in self.layers.items():
+            x = self.folded_stages.get(name, stage)(x)
         return x if self.pool == OWN else POOLS[self.pool](x)
