@@ -87,7 +87,9 @@ class PmlProxyLoss(PmlLoss):
     """Loss of pytorch-metric-learning with proxies."""
 
     def prepare(self, labels: NDArray[np.int64], dim: int) -> None:
-        """Create the proxies: one or more per distinct label, of dimension `dim`."""
+        """Create the proxies, if there are none yet: one or more per distinct label, of dimension `dim`."""
+        if self.loss is not None:
+            return
         distinct = np.unique(np.asarray(labels, np.int64))
         self.classes = torch.from_numpy(distinct)
         handed = {CLASSES: len(distinct), **dict.fromkeys(DIM, dim)}
