@@ -25,10 +25,10 @@ NASTY = (
 )
 SEEN = {"active_images": 1.0, "positive_distance": 1.0, "negative_distance": 1.5}
 LOG = (
-    {"step": 0, "recall_at_1": 0.25, "validation_images": 8},
+    {"step": 0, "recall_at_1": 0.25, "map_at_r": 0.2, "validation_images": 8},
     {"step": 10, "loss": 4.0, "images_per_second": 10.0, **SEEN},
     {"step": 20, "loss": 2.0, "images_per_second": 20.0, **SEEN, "active_images": 0.5},
-    {"step": 20, "recall_at_1": 0.75, "validation_images": 8},
+    {"step": 20, "recall_at_1": 0.75, "map_at_r": 0.6, "validation_images": 8},
 )
 
 

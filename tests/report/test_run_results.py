@@ -112,7 +112,7 @@ def test_doubts_are_said(packed: PackedImages, tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().err == "".join(f"warning: {warning}\n" for warning in run.warnings)
     early = write_run(tmp_path / "early", packed, embeddings(packed), steps=50, patience=10, validate_every=4)
     with (early / "log.jsonl").open("a") as stream:
-        stream.write(json.dumps({"step": 8, "recall_at_1": 0.9}) + "\n")
+        stream.write(json.dumps({"step": 8, "recall_at_1": 0.9, "map_at_r": 0.8}) + "\n")
     assert read_runs([early])[0].warnings == ()  # step 20 is 12 after the best, so the run stopped early
     with (folder / "log.jsonl").open("a") as stream:
         stream.write(json.dumps({"step": 21, "failed": "the loss must stay finite, it is nan.", "images": [1]}) + "\n")

@@ -14,7 +14,7 @@ from liftedstruct.training.pace import Pace
 from liftedstruct.training.run_folder import LOG, TRIAL, is_finished
 from training.sets import products, run, settings
 
-AUTO: dict[str, Any] = {"steps": 0, "max_steps": 24, "patience": 8, "validate_every": 4, "lr": 3e-3, "schedule": "constant"}
+AUTO: dict[str, Any] = {"steps": 0, "max_steps": 60, "patience": 8, "validate_every": 4, "lr": 3e-3, "schedule": "constant"}
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,9 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(length, "MIN_STEPS", 2)
 
 
-def recalls(folder: Path) -> dict[int, float]:
+def scores(folder: Path) -> dict[int, float]:
     lines = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
-    return {line["step"]: line["recall_at_1"] for line in lines if "recall_at_1" in line}
+    return {line["step"]: line["map_at_r"] for line in lines if "map_at_r" in line}
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,10 @@ def test_the_length_is_chosen_on_held_out_classes(
 ) -> None:
     one = train(settings(packed, tmp_path / "run", **AUTO))
     said = capsys.readouterr().err
-    found = recalls(tmp_path / "run" / TRIAL)
+    found = scores(tmp_path / "run" / TRIAL)
     best = min(step for step, recall in found.items() if recall == max(found.values()))
-    assert 0 < best < max(found) == best + 8 < 24  # stopped early
+    waited = -(-max(8, best / 2) // 4) * 4  # at least 8 steps and half of the best step, until a validation
+    assert 0 < best < max(found) == best + waited < 60  # stopped early
     assert one.steps == one.config.steps == best
     assert f"{one.steps} steps: best on 0.2 of the training classes, which are now trained on too" in said
     trained_on = one.embedder().trained_on
@@ -106,7 +107,7 @@ def test_stopped_in_the_trial_and_resumed(packed: PackedImages, tmp_path: Path, 
     assert not (tmp_path / "run" / "config.yaml").exists()
     resumed = run(packed, tmp_path / "run", **AUTO)
     for part in (".", TRIAL):
-        assert recalls(resumed.folder / part) == recalls(whole.folder / part)
+        assert scores(resumed.folder / part) == scores(whole.folder / part)
         assert (resumed.folder / part / "embedder.safetensors").read_bytes() == (
             whole.folder / part / "embedder.safetensors"
         ).read_bytes()
@@ -115,15 +116,20 @@ def test_stopped_in_the_trial_and_resumed(packed: PackedImages, tmp_path: Path, 
 def test_validation_classes_stop_the_run_itself(tmp_path: Path) -> None:
     packed = products(tmp_path / "products", classes=48, images=4, validation=0.25)
     one = run(packed, tmp_path / "run", **AUTO)
-    found = recalls(one.folder)
+    found = scores(one.folder)
     assert not (one.folder / TRIAL).exists()
-    assert one.recall_at_1 == max(found.values()) == found[one.best_step]
+    assert found[one.best_step] == max(found.values())
+    assert one.recall_at_1 == next(
+        line["recall_at_1"] for line in one.log() if line["step"] == one.best_step and "map_at_r" in line
+    )
     assert is_finished(one.config, max(found), one.best_step, max(found.values()))
 
 
 def test_without_classes_to_hold_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     packed = products(tmp_path / "products", classes=8, images=4, validation=0)
-    assert train(settings(packed, tmp_path / "run", **AUTO)).steps == 24  # 30 epochs of one batch, at most max_steps
+    assert (
+        train(settings(packed, tmp_path / "run", **AUTO | {"max_steps": 24})).steps == 24
+    )  # 30 epochs of one batch, at most max_steps
     assert "24 steps: 30 epochs, at most 400, since there are too few classes" in capsys.readouterr().err
     assert run(packed, tmp_path / "more", **AUTO | {"max_steps": 100}).steps == 30
 
@@ -194,6 +200,6 @@ def test_a_run_with_a_budget_keeps_its_plan(packed: PackedImages, tmp_path: Path
     monkeypatch.setattr(length, "measure_pace", lambda config: next(speeds))
     one = run(packed, tmp_path / "run", **changes)
     assert (one.config.max_steps, one.config.budget) == (8, None)
-    assert max(recalls(one.folder / TRIAL)) == 8
+    assert max(scores(one.folder / TRIAL)) == 8
     again = run(packed, tmp_path / "run", **changes)
     assert again.config == one.config

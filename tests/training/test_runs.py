@@ -23,7 +23,7 @@ from liftedstruct.data.products import product_images
 from liftedstruct.embedder import EMBEDDER, Embedder
 from liftedstruct.embeddings import embed
 from liftedstruct.losses import lifted_struct_loss
-from liftedstruct.retrieval import recall_at_k
+from liftedstruct.retrieval import map_at_r, recall_at_k
 from liftedstruct.runtime import seeds
 from liftedstruct.training import PRESETS, Run, load_config, train, truncate_run
 from liftedstruct.training.learner import Learner
@@ -93,11 +93,12 @@ def test_files_and_log_of_a_run(packed: PackedImages, tmp_path: Path) -> None:
     assert all(0 <= line["active_images"] <= 1 and line["images_per_second"] > 0 for line in steps)
     validations = [line for line in one.log() if "recall_at_1" in line]
     assert [line["step"] for line in validations] == [0, 4, 8, 12]
-    best = max(line["recall_at_1"] for line in validations)
-    assert one.recall_at_1 == best
-    assert one.best_step == next(line["step"] for line in validations if line["recall_at_1"] == best)
+    best = max(validations, key=lambda line: (line["map_at_r"], -line["step"]))
+    assert (one.best_step, one.recall_at_1) == (best["step"], best["recall_at_1"])
     X = embed(one.embedder(), packed, packed.validation).embeddings
-    assert recall_at_k(X, packed.labels[packed.validation], (1,))[1] == best  # the saved embedder is from that step
+    assert (
+        recall_at_k(X, packed.labels[packed.validation], (1,))[1] == best["recall_at_1"]
+    )  # the saved embedder is from that step
 
 
 def test_the_test_classes_are_never_read(packed: PackedImages, tmp_path: Path) -> None:
@@ -472,7 +473,7 @@ def test_broken_files_of_a_run(packed: PackedImages, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"state\.safetensors must be a file written by train, got: "):
         run(packed, tmp_path / "run", steps=2)
     (one.folder / RECORD).write_text('{"version": 1}')
-    with pytest.raises(ValueError, match=r"run must be a run of format 3, got format 1") as caught:
+    with pytest.raises(ValueError, match=r"run must be a run of format 4, got format 1") as caught:
         run(packed, tmp_path / "run", steps=2)
     assert "\n" not in str(caught.value)
     (one.folder / RECORD).unlink()
@@ -629,6 +630,7 @@ def test_the_ema_of_the_weights_is_saved(packed: PackedImages, tmp_path: Path, m
         embedder.load_state_dict({name: states[line["step"]]["ema." + name] for name in embedder.state_dict()})
         X = embed(embedder, packed, packed.validation).embeddings
         assert recall_at_k(X, packed.labels[packed.validation], (1,))[1] == line["recall_at_1"]
+        assert map_at_r(X, packed.labels[packed.validation]) == line["map_at_r"]
     last = run(packed, tmp_path / "last", ema_decay=0.5, steps=2, validate_every=0).embedder()
     assert last.trunk.weights == "trained from random weights"
     assert isinstance(last.linear, torch.nn.Linear)

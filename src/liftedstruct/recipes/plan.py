@@ -147,7 +147,7 @@ def _evaluate_trained(config: TrainConfig, packed: PackedImages) -> Run:
     """Train, embed and evaluate a run, reusing finished work."""
     run = train(config)
     if run.recall_at_1 is not None and not run.best_step:
-        say("      training did not improve Recall@1 on the validation classes, so the embedder from before training is kept")
+        say("      training did not improve MAP@R on the validation classes, so the embedder from before training is kept")
     file, embedder = run.folder / EMBEDDINGS, run.embedder()
     if not _is_of(file, packed, embedder):
         embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True).save(file)

@@ -128,8 +128,8 @@ def _warnings(run: EvaluatedRun, name: str) -> list[str]:
 
 
 def _best(run: EvaluatedRun) -> tuple[int, float]:
-    """Return the step with the best Recall@1 on the validation classes, and that score, or 0 and -1 without validation."""
-    scores = [(line["recall_at_1"], -line["step"]) for line in run.log if "recall_at_1" in line]
+    """Return the step with the best MAP@R on the validation classes, and that score, or 0 and -1 without validation."""
+    scores = [(line["map_at_r"], -line["step"]) for line in run.log if "map_at_r" in line]
     best, step = max(scores, default=(-1.0, 0))
     return -step, best
 

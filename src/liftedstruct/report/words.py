@@ -175,13 +175,14 @@ def training_finding(runs: Sequence[EvaluatedRun]) -> str:
     texts = []
     for run in runs:
         losses = [line["loss"] for line in run.log if line.get("loss") is not None]
-        recalls = [(line["recall_at_1"], line["step"]) for line in run.log if line.get("recall_at_1") is not None]
+        validated = [line for line in run.log if line.get("recall_at_1") is not None]
         parts = []
         if losses:
             parts.append(f"loss from {losses[0]:.3g} to {losses[-1]:.3g}")
-        if recalls:
-            best, step = max(recalls, key=lambda each: (each[0], -each[1]))
-            parts.append(f"Recall@1 on validation classes from {percent(recalls[0][0])} to {percent(best)} at step {step:,}")
+        if validated:
+            first, best = validated[0]["recall_at_1"], max(validated, key=lambda line: (line["map_at_r"], -line["step"]))
+            after = f"{percent(best['recall_at_1'])} at step {best['step']:,}"
+            parts.append(f"Recall@1 on validation classes from {percent(first)} to {after}, the best by MAP@R")
         if parts:
             texts.append(f"{display_name(run)}: {', '.join(parts)}")
     return f"{'; '.join(texts)}." if texts else ""

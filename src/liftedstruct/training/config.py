@@ -79,7 +79,7 @@ class TrainConfig:
         max_steps: maximum number of steps that 0 chooses.
         budget: time for the whole training, such as 30m or 2h; limits max_steps, and if needed shrinks the training crops and
             freezes more stages.
-        patience: stop if Recall@1 on the validation classes has not improved for this many steps, or half of the best step if
+        patience: stop if MAP@R on the validation classes has not improved for this many steps, or half of the best step if
             that is more. 0 never stops early, or means 150 if steps is 0.
         crop: size of the center crop for validation and inference, in pixels. Default: depends on the trunk, at most the
             prepared size.
@@ -98,8 +98,8 @@ class TrainConfig:
         cache_chunk: images per forward pass with gradient caching, which keeps the gradient exact; 0 disables caching.
         precision: float32, bfloat16, or float16 (CUDA only).
         validation: fraction of the training classes to hold out for validation if the dataset has no validation classes.
-        validate_every: steps between evaluations of Recall@1 on the validation classes; 0 disables validation, or means 50 if
-            steps is 0.
+        validate_every: steps between evaluations of Recall@1 and MAP@R on the validation classes; 0 disables validation, or
+            means 50 if steps is 0.
         checkpoint_minutes: minutes between checkpoints.
         log_every: steps between log lines.
         seed: random seed.

@@ -1,7 +1,7 @@
 """The number of training steps: chosen on held-out training classes, and planned to fit a time budget.
 
 With a constant learning rate and an EMA of the weights, the score at step t is the score of a run of t steps. So one trial
-run, stopped when Recall@1 on held-out classes no longer improves, chooses the length of the run on all classes.
+run, stopped when MAP@R on held-out classes no longer improves, chooses the length of the run on all classes.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def choose_steps(config: TrainConfig, packed: PackedImages, best_step: Callable[
     Args:
         config: settings of the run.
         packed: its dataset.
-        best_step: trains with the given settings and returns the step with the best Recall@1 on the validation classes.
+        best_step: trains with the given settings and returns the step with the best MAP@R on the validation classes.
         progress: print the choice.
 
     """

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from liftedstruct.data import Indices, PackedImages
 from liftedstruct.embedder import EMBEDDER, Embedder, TrainedOn
 from liftedstruct.embeddings import embed_rows
-from liftedstruct.retrieval import recall_at_k
+from liftedstruct.retrieval import map_at_r, recall_at_k
 from liftedstruct.runtime import seeds
 from liftedstruct.runtime.progress import say
 from liftedstruct.training.caching import check_exact
@@ -41,7 +41,7 @@ __all__ = ["TRAINED", "Training"]
 
 TRAINED = "trained from "  # prefix of the name of the initial weights
 BLOCK = 64  # images per forward pass without gradients
-HEAD_IMAGES = 4096  # maximum number of training images whose features initialize the head
+HEAD_IMAGES = 2048  # maximum number of training images whose features initialize the head
 EMA, START, SAMPLER = "ema.", "start.", "sampler."  # prefixes of tensor names in a checkpoint
 
 
@@ -82,7 +82,7 @@ class Training:
         self.ema = frozen_copy(embedder) if config.ema_decay else None
         self.beginning = frozen_copy(embedder.trunk) if config.pretrained_mix else None
         self.validates = bool(config.validate_every) and self._can_validate()
-        self.step, self.best_step, self.best = 0, 0, -1.0
+        self.step, self.best_step, self.best, self.best_recall = 0, 0, -1.0, -1.0
         self.last_rows = self.train_rows[:0]  # rows of the batch of the last update
 
     @torch.no_grad()
@@ -154,7 +154,9 @@ class Training:
                         self._stop(stopped[0])
         elif not (self.folder / EMBEDDER).exists():  # the file was deleted
             kept = self._kept()
-            self.best_step, self.best = self.step, self._recall(kept) if self.validates else self.best
+            if self.validates:
+                self.best_recall, self.best = self._scores(kept)
+            self.best_step = self.step
             self._keep(kept)
         elif self.wanted:
             say(f"{self.folder.path} has finished all {self.step:,} steps, nothing to do")
@@ -219,21 +221,24 @@ class Training:
         return kept if self.config.dim in (0, kept.dim) else kept.truncated(self.config.dim)
 
     def _validate(self) -> None:
-        """Evaluate Recall@1 on the validation classes and save the embedder if it is the best."""
+        """Evaluate Recall@1 and MAP@R on the validation classes and save the embedder if its MAP@R is the best."""
         rows, kept = self.validation_rows, self._kept()
-        recall = self._recall(kept)
-        better = recall > self.best
+        recall, score = self._scores(kept)
+        better = score > self.best
         if better:
-            self.best, self.best_step = recall, self.step
+            self.best, self.best_recall, self.best_step = score, recall, self.step
             self._keep(kept)
-        self.folder.log({"step": self.step, "recall_at_1": recall, "validation_images": len(rows)})
+        self.folder.log({"step": self.step, "recall_at_1": recall, "map_at_r": score, "validation_images": len(rows)})
         if self.wanted:
             mark = ", best so far" if better and self.step else ""
-            say(f"step {self.step:,}: Recall@1 {recall:.1%} on {len(rows):,} images of validation classes{mark}")
+            scores = f"Recall@1 {recall:.1%}, MAP@R {score:.1%}"
+            say(f"step {self.step:,}: {scores} on {len(rows):,} images of validation classes{mark}")
 
-    def _recall(self, kept: Embedder) -> float:
+    def _scores(self, kept: Embedder) -> tuple[float, float]:
+        """Return Recall@1 and MAP@R on the validation classes. MAP@R chooses, since Recall@1 is noisy and may reach 100 %."""
         rows = self.validation_rows
-        return recall_at_k(self._embed(rows, kept), self.packed.labels[rows], (1,))[1]
+        X, labels = self._embed(rows, kept), self.packed.labels[rows]
+        return recall_at_k(X, labels, (1,))[1], map_at_r(X, labels)
 
     def _keep(self, kept: Embedder | None = None) -> None:
         if not self.validates:
@@ -261,7 +266,7 @@ class Training:
                 tensors |= {prefix + name: tensor for name, tensor in copied.state_dict().items()}
         tensors |= {SAMPLER + name: torch.from_numpy(array) for name, array in self.learner.sampler.arrays().items()}
         trunk = self.embedder.trunk
-        best = {"best": self.best, "best_step": self.best_step}
+        best = {"best": self.best, "best_recall": self.best_recall, "best_step": self.best_step}
         state = {
             "step": self.step,
             **best,
@@ -280,4 +285,5 @@ class Training:
             {name.removeprefix(SAMPLER): tensor.numpy() for name, tensor in tensors.items() if name.startswith(SAMPLER)}
         )
         self.learner.scaler.load_state_dict(state["scaler"])
-        self.step, self.best, self.best_step = state["step"], state["best"], state["best_step"]
+        self.step, self.best_step = state["step"], state["best_step"]
+        self.best, self.best_recall = state["best"], state["best_recall"]

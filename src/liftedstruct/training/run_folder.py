@@ -27,14 +27,14 @@ __all__ = ["CONFIG", "LOG", "RECORD", "STATE", "TRIAL", "RunFolder", "is_finishe
 CONFIG, LOG, STATE, RECORD = "config.yaml", "log.jsonl", "state.safetensors", "state.json"
 TRIAL = "trial"  # folder of the run that chooses the number of steps
 LOCK = "train.lock"  # present while training runs
-VERSION = 3
+VERSION = 4
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_finished(config: TrainConfig, step: int, best_step: int, best: float) -> bool:
     """Return whether a run at this step has no step left: it ran all steps, or validation at this step shows no improvement.
 
-    `best` is the best score on the validation classes, or negative if there is none.
+    `best` is the best MAP@R on the validation classes, or negative if there is none.
     """
     if not config.patience or best < 0 or step % config.validate_every:
         return step >= config.steps

@@ -80,7 +80,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Run:
         return _train(replace(begun, **free), folder, progress)
     if progress:
         say(f"{folder.path} has finished all {state['step']:,} steps, nothing to do")
-    return Run(folder.path, begun, state["step"], state["best_step"], state["best"] if state["best"] >= 0 else None)
+    return Run(folder.path, begun, state["step"], state["best_step"], state["best_recall"] if state["best"] >= 0 else None)
 
 
 def _with_steps(config: TrainConfig, progress: bool) -> TrainConfig:
@@ -168,7 +168,7 @@ def _train(config: TrainConfig, folder: RunFolder, progress: bool, requested: Ma
             _check_counts(record, training)
         training.start(state)
         training.run()
-    recall = training.best if training.validates else None
+    recall = training.best_recall if training.validates else None
     return Run(folder.path, config, training.step, training.best_step, recall)
 
 
