@@ -1,12 +1,13 @@
 """Compare settings of the default recipe on the validation classes of several datasets.
 
-Every trial trains on half of the training classes of a dataset and is evaluated on the other half, the validation classes;
-the test classes are never used. A trial is a line of the results file: choice, dataset, settings, Recall@1 over the steps,
+Every trial holds out some of the training classes of a dataset, the validation classes, and trains on the others; the test
+classes are never used. A trial is a line of the results file: choice, dataset, settings, Recall@1 and MAP@R over the steps,
 Recall@1 of the best step at several dimensions, and Recall@1 of the last step with the trunk interpolated with its pretrained
 weights. Finished trials are skipped and a stopped one resumes, so an interrupted search continues with the same command.
 
-The lines in `results/choices.jsonl` were measured with an earlier script and converted: trials with `mix_includes_head`
-interpolated the last layer too, which `pretrained_mix` no longer does, so this script does not reproduce them exactly.
+The lines in `results/choices.jsonl` were measured with earlier scripts and converted. Those without `held_out` held out half of
+the classes, and those with `mix_includes_head` interpolated the last layer too, which `pretrained_mix` no longer does. Those
+with `held_out` evaluated 64 dimensions at every step, and some have settings that were removed again.
 
     python benchmarks/choices.py --out choices --data cub=cub-256 cars=cars-256
 
@@ -29,17 +30,18 @@ from liftedstruct.cli.flags import config_values
 from liftedstruct.training import RunFolder, merge_settings, split_rows, starting_trunk
 
 RESULTS = Path(__file__).parent / "results" / "choices.jsonl"
-HELD_OUT, EVERY = 0.5, 100  # fraction of the training classes, and steps between evaluations
+HELD_OUT, EVERY = 0.3, 50  # fraction of the training classes, and steps between evaluations
 MIXES = (0.0, 0.3, 0.5)  # fractions of the pretrained weights in the trunk, for the last step of trials without such a fraction
-FIRST: dict[str, Any] = {"schedule": "cosine", "warmup": 0, "ema_decay": 0.0, "pretrained_mix": 0.4, "min_dim": 0}
-BASE: dict[str, Any] = {"crop": 224, "train_crop": 160, "lr": 1e-4, "pretrained_mix": 0.0}  # proxies: half of the time
+BASE: dict[str, Any] = {"crop": 224, "train_crop": 160}  # proxies: half of the time
+SIMILARITY = {"name": "pml:MultiSimilarityLoss", "miner": "MultiSimilarityMiner"}
 CHOICES: dict[str, dict[str, Any]] = {
-    "constant lr, EMA": {"steps": 500},
-    "constant lr 2e-4, EMA": {"lr": 2e-4, "steps": 700},
-    "constant lr 2e-4, EMA, no prefixes trained": {"lr": 2e-4, "min_dim": 0, "steps": 300},
-    "cosine, mix 0.4 (first recipe)": {**FIRST, "steps": 400},
-    "constant lr 2e-4, EMA, mix 0.3": {"lr": 2e-4, "pretrained_mix": 0.3, "steps": 300},
-    "constant lr, EMA, mix 0.3": {"pretrained_mix": 0.3, "steps": 500},
+    "default": {"steps": 400},
+    "lr 1e-4": {"steps": 300, "lr": 1e-4},
+    "lr 5e-4": {"steps": 300, "lr": 5e-4},
+    "no interpolation": {"steps": 300, "pretrained_mix": 0.0},
+    "no prefixes trained": {"steps": 300, "min_dim": 0},
+    "Multi-Similarity": {"steps": 200, "loss": SIMILARITY},
+    "Proxy-Anchor": {"steps": 200, "loss": {"name": "pml:ProxyAnchorLoss"}},
 }
 
 
@@ -73,7 +75,7 @@ def measure(choice: str, name: str, folder: Path, out: Path, threads: int | None
     common = {"data": str(folder), "out": str(run), "validation": HELD_OUT, "validate_every": EVERY, "threads": threads}
     began = time.monotonic()
     trained = ls.train(merge_settings(common, config_values(settings)))
-    curve = [(line["step"], percent(line["recall_at_1"])) for line in trained.log() if "recall_at_1" in line]
+    lines = [line for line in trained.log() if "recall_at_1" in line]
     rows, held_out = split_rows(packed, HELD_OUT, trained.config.seed)
     rows = np.sort(np.random.default_rng(0).choice(rows, min(1024, len(rows)), replace=False))
     X, T = (ls.embed(trained.embedder(), packed, each) for each in (held_out, rows))
@@ -84,8 +86,10 @@ def measure(choice: str, name: str, folder: Path, out: Path, threads: int | None
     return {
         "choice": choice,
         "dataset": name,
+        "held_out": HELD_OUT,
         "settings": settings,
-        "curve": curve,
+        "curve": [(line["step"], percent(line["recall_at_1"])) for line in lines],
+        "map_at_r": [(line["step"], percent(line["map_at_r"])) for line in lines],
         "best_step": trained.best_step,
         "recall_at_1": by_dimension(X.embeddings, X.labels, T.embeddings),
         "mixed": mixed,
@@ -119,8 +123,28 @@ def percent(recall: float) -> float:
     return round(100 * recall, 2)
 
 
-def table(trials: list[dict[str, Any]]) -> str:
-    """Return the trials as a Markdown table, one row per trial, and one per mix of its last step."""
+def table(trials: list[dict[str, Any]], recent: bool = True) -> str:
+    """Return the trials as a Markdown table, one row per trial: those with `held_out` (recent), or those before."""
+    if not recent:
+        return _first_table([trial for trial in trials if "held_out" not in trial])
+    lines = [
+        "| dataset | choice | held out | step | 512-d | 64-d | MAP@R | over the steps |",
+        "|---|---|---:|---:|---:|---:|---:|---|",
+    ]
+    chosen = [trial for trial in trials if "held_out" in trial]
+    for trial in sorted(chosen, key=lambda trial: (trial["dataset"], "crop" in trial["settings"])):  # stable
+        step, curve, scores = trial["best_step"], trial["curve"], dict(trial["map_at_r"])
+        narrow = trial["recall_at_1"].get("64")
+        lines.append(
+            f"| {trial['dataset']} | {trial['choice']} | {trial['held_out']:.0%} | {step} | {dict(curve)[step]:.1f} "
+            f"| {'' if narrow is None else f'{narrow:.1f}'} | {scores[step]:.1f} "
+            f"| {', '.join(f'{recall:.1f} ({scores[at]:.1f})' for at, recall in curve)} |"
+        )
+    return "\n".join(lines)
+
+
+def _first_table(trials: list[dict[str, Any]]) -> str:
+    """Return trials of the first format, one row per trial, and one per mix of its last step."""
     lines = ["| choice | dataset | step | 512-d | 64-d | 64 components |", "|---|---|---:|---:|---:|---:|"]
     for trial in trials:
         named, dataset, last = trial["choice"], trial["dataset"], trial["curve"][-1]

@@ -16,7 +16,7 @@ A document marks each place with a pair of comments. The text between them is ge
 | `scores NAME: column | column | ...` | test scores in `scores-NAME.json`, written by `benchmarks/scores.py` |
 | `rows NAME` | the rows of `NAME.json` |
 | `trials` | all trials of the first recipe search, `recipe.jsonl` |
-| `choices` | trials of the recipe on several datasets, `choices.jsonl` |
+| `choices`, `first choices` | trials of the recipe on several datasets, `choices.jsonl` |
 
 Sections that have not been measured keep their text. A test fails if a document differs from the results.
 """
@@ -98,10 +98,10 @@ def resolve(key: str, results: Mapping[str, Results], folder: Path) -> str:
         from recipe import read_trials, table
 
         return table(read_trials(folder / "recipe.jsonl"))
-    if key == "choices":
+    if key in ("choices", "first choices"):
         import choices
 
-        return choices.table(choices.read_trials(folder / "choices.jsonl"))
+        return choices.table(choices.read_trials(folder / "choices.jsonl"), recent=key == "choices")
     return lookup(key, results)
 
 

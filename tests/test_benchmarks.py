@@ -446,13 +446,13 @@ def test_choices_are_measured_on_validation_classes(
     ]
     assert (list(one["mixed"]), two["mixed"]) == (["0.0", "0.3", "0.5"], {})
     for each in (one, two):
-        assert each["recall_at_1"]["512"] == max(recall for _, recall in each["curve"])
-        assert each["best_step"] in [step for step, recall in each["curve"] if recall == each["recall_at_1"]["512"]]
+        assert each["recall_at_1"]["512"] == dict(each["curve"])[each["best_step"]]
+        assert dict(each["map_at_r"])[each["best_step"]] == max(score for _, score in each["map_at_r"])
     run = Run(tmp_path / "runs" / "one-squares", RunFolder(tmp_path / "runs" / "one-squares").config(), 4, 4, None)
     start = starting_trunk(run.config).state_dict()
     state = choices.last_embedder(run, 1.0).trunk.state_dict()
     assert all(state[name].equal(tensor) for name, tensor in start.items())
-    assert "| one | squares |" in capsys.readouterr().out
+    assert f"| squares | one | 30% | {one['best_step']} |" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -73,6 +73,9 @@ class TrainConfig:
         dropout: dropout probability of the features before the head.
         head: initialization of the head, the last linear layer (see "liftedstruct list heads").
         loss: loss function (see "liftedstruct list losses").
+        teacher: .npz file of embeddings of the training images by a stronger embedder, written by "liftedstruct embed --part
+            all", whose similarities are learned too (distillation). Default: none.
+        teacher_weight: weight of the distillation loss.
         sampler: batch sampler (see "liftedstruct list samplers").
         batch_size: maximum number of images per batch; the sampler may round it down.
         steps: number of training steps; 0 chooses it on held-out training classes, then trains on all of them.
@@ -120,6 +123,8 @@ class TrainConfig:
     dropout: Fraction = 0.0
     head: Entry = _default("head", "pca")
     loss: Entry = _default("loss", "lifted_struct", margin=4.0, temperature=0.05)
+    teacher: str | None = None
+    teacher_weight: NonNegative = 40.0
     sampler: Entry = _default("sampler", "balanced", samples_per_class=4)
     batch_size: Count = 64
     steps: Whole = 0

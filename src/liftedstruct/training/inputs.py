@@ -5,12 +5,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from liftedstruct.data import Indices, PackedImages, hold_out
+from liftedstruct.embeddings import Embeddings
 from liftedstruct.runtime import seeds
 
-__all__ = ["Batch", "Prefetcher", "can_validate", "count_pairable", "split_rows"]
+__all__ = ["Batch", "Prefetcher", "can_validate", "count_pairable", "split_rows", "teacher_embeddings"]
 
 
 class Batch(NamedTuple):
@@ -51,6 +53,22 @@ def split_rows(packed: PackedImages, fraction: float, seed: int) -> tuple[Indice
     held_out = hold_out(np.unique(labels), packed.class_names, fraction, seed=(seed, 0, seeds.VALIDATION), keep=2)
     held = np.isin(labels, held_out)
     return packed.train[~held], packed.train[held]
+
+
+def teacher_embeddings(file: str, packed: PackedImages, rows: Indices) -> Tensor:
+    """Return a teacher's embeddings of the given rows, and zeros for others, (n, dim). Images are matched by their contents."""
+    known, wanted = Embeddings.load(file), packed.contents[rows]
+    order = np.argsort(known.contents, kind="stable")
+    at = np.searchsorted(known.contents, wanted, sorter=order).clip(max=max(0, len(order) - 1))
+    absent = known.contents[order[at]] != wanted if len(order) else np.ones(len(rows), bool)
+    if absent.any():
+        raise ValueError(
+            f"teacher must have an embedding of every training image, but {file} lacks {packed.paths[rows[absent][0]]!r}. "
+            f"Write it with: liftedstruct embed RUN {packed.folder.name} --part all --out FILE.npz"
+        )
+    T = torch.zeros(len(packed), known.embeddings.shape[1])
+    T[rows] = torch.from_numpy(known.embeddings[order[at]]).float()
+    return T
 
 
 def can_validate(labels: Indices) -> bool:

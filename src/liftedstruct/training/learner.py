@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from liftedstruct.data import Indices
+from liftedstruct.losses.distillation import similarity_distillation_loss
 from liftedstruct.runtime import seeds
 from liftedstruct.samplers import Sampler
 from liftedstruct.training.caching import batch_gradient
@@ -83,8 +84,16 @@ class Learner:
         """Pass the embeddings of all training images to the sampler."""
         self.sampler.refresh(embeddings)
 
-    def take_step(self, step: int, inputs: Tensor, labels: Tensor) -> StepResult:
-        """Update the network with one batch. A `DivergedError` is raised before any parameter changes."""
+    def take_step(self, step: int, inputs: Tensor, labels: Tensor, teacher: Tensor | None = None) -> StepResult:
+        """Update the network with one batch. A `DivergedError` is raised before any parameter changes.
+
+        Args:
+            step: number of the step.
+            inputs: (m, ...).
+            labels: (m,).
+            teacher: (m, any dimension), embeddings of a teacher whose similarities are learned too.
+
+        """
         config = self.config
         lr = (config.lr or 0.0) * lr_factor(config.schedule.make, step, config.steps, config.warmup or 0)
         for group in self.optimizer.param_groups:
@@ -95,10 +104,12 @@ class Learner:
             largest = X.detach().abs().max().item()
             if not largest < HUGE:
                 raise DivergedError(f"the embeddings must be finite and below 1e15, got values up to {largest:.3g}.")
-            y = labels.to(X.device)
-            J: Tensor = self.loss(X, y)
-            for dim in self.dims:
-                J = J + self.loss(normalize(X[:, :dim]) if config.normalize else X[:, :dim], y)
+            y, J = labels.to(X.device), torch.zeros((), device=X.device)
+            for dim in (X.shape[1], *self.dims):
+                Z = normalize(X[:, :dim]) if config.normalize and dim < X.shape[1] else X[:, :dim]
+                J = J + self.loss(Z, y)
+                if teacher is not None:
+                    J = J + config.teacher_weight * similarity_distillation_loss(Z, teacher.to(X.device))
             return J / (1 + len(self.dims))
 
         loss, X, dX = batch_gradient(

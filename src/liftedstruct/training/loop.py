@@ -23,7 +23,7 @@ from liftedstruct.runtime import seeds
 from liftedstruct.runtime.progress import say
 from liftedstruct.training.caching import check_exact
 from liftedstruct.training.config import TrainConfig
-from liftedstruct.training.inputs import Batch, Prefetcher, can_validate, split_rows
+from liftedstruct.training.inputs import Batch, Prefetcher, can_validate, split_rows, teacher_embeddings
 from liftedstruct.training.learner import DivergedError, Learner, distance_scale, trains_prefixes
 from liftedstruct.training.machine import computing, seed_torch, stop_signals
 from liftedstruct.training.monitor import TrainingProgress, summarize_batch
@@ -83,6 +83,7 @@ class Training:
         self.beginning = frozen_copy(embedder.trunk) if config.pretrained_mix else None
         self.validates = bool(config.validate_every) and self._can_validate()
         self.step, self.best_step, self.best, self.best_recall = 0, 0, -1.0, -1.0
+        self.teacher = None if config.teacher is None else teacher_embeddings(config.teacher, packed, self.train_rows)
         self.last_rows = self.train_rows[:0]  # rows of the batch of the last update
 
     @torch.no_grad()
@@ -172,7 +173,8 @@ class Training:
     def _take_step(self, batch: Batch) -> None:
         config, loss = self.config, self.learner.loss
         try:
-            done = self.learner.take_step(self.step, batch.inputs, batch.labels)
+            teacher = None if self.teacher is None else self.teacher[batch.rows]
+            done = self.learner.take_step(self.step, batch.inputs, batch.labels, teacher)
         except DivergedError as error:
             self._fail(batch.rows, str(error))
         self.last_rows = batch.rows
