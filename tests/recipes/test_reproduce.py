@@ -93,6 +93,10 @@ def test_one_training_gives_all_sizes(cub: Path, tmp_path: Path, capsys: pytest.
         == table.splitlines()[:-1]
     )
     assert "all 2 runs are done" in capsys.readouterr().err
+    for only in ("lifted_struct-512", "lifted_struct-64"):  # a finished wide run is used by a later call too
+        reproduce("cub", cub / "prepared", tmp_path / "later", sizes=(64, 512), only=[only], **settings)
+    assert "truncate lifted structured, 64 dimensions, 2 steps" in capsys.readouterr().err
+    assert np.array_equal(Embeddings.load(tmp_path / "later" / "lifted_struct-64").embeddings, ours.embeddings)
 
 
 def test_incomplete_or_other_data(cub: Path, tmp_path: Path) -> None:

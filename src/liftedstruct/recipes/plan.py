@@ -92,7 +92,7 @@ def run_plan(
     folder: Path,
     steps: Steps,
     *,
-    also: Sequence[Path] = (),
+    also: Sequence[TrainConfig] = (),
     published: Sequence[Published] | None = None,
 ) -> str:
     """Evaluate the trunk before training and each trained run, and write a report. Return a summary of the results.
@@ -102,7 +102,7 @@ def run_plan(
         packed: prepared dataset of all runs.
         folder: folder for the report and the embeddings of the trunk before training.
         steps: counter that prints the steps.
-        also: folders of finished runs to include in the report.
+        also: settings of finished runs to include in the report.
         published: published results on this dataset, shown in the table.
 
     """
@@ -112,15 +112,18 @@ def run_plan(
     baseline = _pretrained(configs[0])
     with steps.step(f"evaluate the {method_name(Path(PRETRAINED).stem, baseline.trunk.weights)} trunk"):
         pretrained = _evaluate_pretrained(baseline, configs[0], packed, folder)
-    trained: dict[TrainConfig, Run] = {}  # by what they share with narrower runs
+    # the widest run by what it shares with narrower ones
+    trained = {shared_training(each): train(each, progress=False) for each in sorted(also, key=lambda each: each.dim)}
     for config in sorted(configs, key=lambda each: -each.dim):
         wide = trained.get(shared_training(config))
-        with steps.step(f"{'train' if wide is None else 'truncate'} {describe_run(config)}"):
-            if wide is not None and not RunFolder(config.out).has_run():
+        narrow = wide is not None and wide.config.dim > config.dim
+        with steps.step(f"{'truncate' if narrow else 'train'} {describe_run(config)}"):
+            if wide is not None and narrow and not RunFolder(config.out).has_run():
                 truncate_run(wide, config)
             run = _evaluate_trained(config, packed)
-            trained.setdefault(shared_training(config), run)
-    runs = [*also, *(Path(config.out) for config in configs)]
+            if not narrow:
+                trained[shared_training(config)] = run
+    runs = [Path(config.out) for config in (*also, *configs)]
     paths = [*reversed(runs), pretrained]
     with steps.step("write the report"):
         found = read_runs(paths, progress=False)

@@ -114,7 +114,7 @@ def reproduce(
         with work.step(f"prepare {len(image_set):,} images"):
             packed = prepare_in(folder, image_set, size=size, resize_mode=resize_mode)
         _check_whole(dataset, packed, data, force)  # without the images that could not be decoded
-    others = [folder / run for run in plan if run not in chosen and _is_done(plan[run])]
+    others = [config for run, config in plan.items() if run not in chosen and _is_done(config)]
     published = published_for(dataset.name)
     return run_plan(list(chosen.values()), packed, folder, work, also=others, published=published)
 
@@ -164,7 +164,8 @@ def _plan_text(plan: Plan, chosen: Plan, title: str, dataset: KnownDataset) -> s
         return f"plan: {title}\nall {len(chosen):,} runs are done"
     pace = measure_pace(next(iter(plan.values())))
     rows, total = [], dataset.images[1] / pace.embed  # embedding with the trunk before training
-    widest = {shared_training(config): config for config in sorted(chosen.values(), key=lambda each: each.dim)}
+    ready = [config for run, config in plan.items() if run in chosen or _is_done(config)]
+    widest = {shared_training(config): config for config in sorted(ready, key=lambda each: each.dim)}
     for run, config in plan.items():
         narrow = widest.get(shared_training(config), config).dim > config.dim  # truncated, not trained
         left = 0 if narrow else _steps_left(config)
