@@ -37,7 +37,7 @@ FEW = {
 # Settings that do not affect what a run learns.
 OF_THE_RUN = {
     *("data", "out", "weights", "cache_chunk", "precision", "validation", "validate_every", "checkpoint_minutes", "log_every"),
-    *("budget", "seed", "device", "threads", "teacher"),
+    *("budget", "seed", "device", "threads"),
 }
 
 

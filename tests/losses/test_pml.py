@@ -16,7 +16,8 @@ from liftedstruct.losses import LOSSES
 from liftedstruct.losses.pml import pml_loss
 from liftedstruct.runtime.settings import choose
 from liftedstruct.training import RunFolder, load_config
-from liftedstruct.training.learner import Learner, trains_prefixes
+from liftedstruct.training.config import trains_prefixes
+from liftedstruct.training.learner import Learner
 from liftedstruct.training.optimizers import parameter_groups
 from training.sets import products, run, settings
 

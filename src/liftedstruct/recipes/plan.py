@@ -116,12 +116,12 @@ def run_plan(
     trained = {shared_training(each): train(each, progress=False) for each in sorted(also, key=lambda each: each.dim)}
     for config in sorted(configs, key=lambda each: -each.dim):
         wide = trained.get(shared_training(config))
-        narrow = wide is not None and wide.config.dim > config.dim
+        narrow = wide is not None and wide.config.dim > config.dim and not RunFolder(config.out).has_run()
         with steps.step(f"{'truncate' if narrow else 'train'} {describe_run(config)}"):
-            if wide is not None and narrow and not RunFolder(config.out).has_run():
+            if wide is not None and narrow:
                 truncate_run(wide, config)
             run = _evaluate_trained(config, packed)
-            if not narrow:
+            if wide is None or wide.config.dim <= config.dim:
                 trained[shared_training(config)] = run
     runs = [Path(config.out) for config in (*also, *configs)]
     paths = [*reversed(runs), pretrained]

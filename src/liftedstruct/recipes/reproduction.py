@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from liftedstruct.data import CARS, CUB, META, ONLINE_PRODUCTS, ImageSet, KnownDataset, PackedImages, read_images
+from liftedstruct.embedder import EMBEDDER
 from liftedstruct.embeddings import EMBEDDINGS
 from liftedstruct.figures import published_for
 from liftedstruct.recipes.plan import check_requirements, configure, count_steps, describe_run, run_plan
@@ -125,7 +126,7 @@ def _run_name(loss: str, size: int, seed: int) -> str:
 
 def _is_done(config: TrainConfig) -> bool:
     """Return whether a run is fully trained and embedded."""
-    return RunFolder(config.out).is_finished() and (Path(config.out) / EMBEDDINGS).is_file()
+    return RunFolder(config.out).is_finished() and all((Path(config.out) / name).is_file() for name in (EMBEDDER, EMBEDDINGS))
 
 
 def _steps_left(config: TrainConfig) -> int:
@@ -167,7 +168,8 @@ def _plan_text(plan: Plan, chosen: Plan, title: str, dataset: KnownDataset) -> s
     ready = [config for run, config in plan.items() if run in chosen or _is_done(config)]
     widest = {shared_training(config): config for config in sorted(ready, key=lambda each: each.dim)}
     for run, config in plan.items():
-        narrow = widest.get(shared_training(config), config).dim > config.dim  # truncated, not trained
+        begun = RunFolder(config.out).has_run()
+        narrow = not begun and widest.get(shared_training(config), config).dim > config.dim  # truncated, not trained
         left = 0 if narrow else _steps_left(config)
         seconds = left * config.batch_size / pace.train + dataset.images[1] / pace.embed
         if _is_done(config):
@@ -176,7 +178,7 @@ def _plan_text(plan: Plan, chosen: Plan, title: str, dataset: KnownDataset) -> s
             status = "not selected"
         else:
             total += seconds
-            status = "truncate" if narrow else "resume" if RunFolder(config.out).has_run() else "train"
+            status = "truncate" if narrow else "resume" if begun else "train"
             status += f", {'about' if config.steps or narrow else 'at most'} {duration(seconds)}"
         rows.append(f"  {run:<{max(map(len, plan))}}  {describe_run(config)}: {status}")
     lines = [f"plan: {title}", *rows]

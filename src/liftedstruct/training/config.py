@@ -29,7 +29,17 @@ from liftedstruct.training.optimizers import OPTIMIZERS, SCHEDULES
 from liftedstruct.training.presets import PRESETS
 from liftedstruct.trunks import TRUNKS
 
-__all__ = ["REGISTRIES", "TrainConfig", "as_yaml", "config_settings", "load_config", "merge_settings", "parse_minutes"]
+__all__ = [
+    "REGISTRIES",
+    "TrainConfig",
+    "as_yaml",
+    "config_settings",
+    "load_config",
+    "merge_settings",
+    "parse_minutes",
+    "takes_prefixes",
+    "trains_prefixes",
+]
 
 Entry = Any  # a name, or a mapping with a name and options; converted to a Choice
 
@@ -73,9 +83,6 @@ class TrainConfig:
         dropout: dropout probability of the features before the head.
         head: initialization of the head, the last linear layer (see "liftedstruct list heads").
         loss: loss function (see "liftedstruct list losses").
-        teacher: .npz file of embeddings of the training images by a stronger embedder, written by "liftedstruct embed --part
-            all", whose similarities are learned too (distillation). Default: none.
-        teacher_weight: weight of the distillation loss.
         sampler: batch sampler (see "liftedstruct list samplers").
         batch_size: maximum number of images per batch; the sampler may round it down.
         steps: number of training steps; 0 chooses it on held-out training classes, then trains on all of them.
@@ -123,8 +130,6 @@ class TrainConfig:
     dropout: Fraction = 0.0
     head: Entry = _default("head", "pca")
     loss: Entry = _default("loss", "lifted_struct", margin=4.0, temperature=0.05)
-    teacher: str | None = None
-    teacher_weight: NonNegative = 40.0
     sampler: Entry = _default("sampler", "balanced", samples_per_class=4)
     batch_size: Count = 64
     steps: Whole = 0
@@ -252,6 +257,17 @@ def parse_minutes(text: str) -> float:
     return float(found[1]) * {"s": 1 / 60, "m": 1, "min": 1, "h": 60}[found[2]]
 
 
+def takes_prefixes(config: TrainConfig) -> bool:
+    """Return whether the loss takes embeddings of any dimension. One with parameters, such as proxies, has one dimension."""
+    loss = config.loss.make()
+    return not hasattr(loss, "prepare") and not list(loss.parameters())
+
+
+def trains_prefixes(config: TrainConfig) -> bool:
+    """Return whether prefixes of the embedding are trained too, so that it can be truncated."""
+    return bool(config.dim and config.min_dim and takes_prefixes(config))
+
+
 def _check_together(config: TrainConfig) -> None:
     """Raise an error if settings are incompatible."""
     layout = getattr(config.loss.make(), "layout", None)  # the loss checks its own options
@@ -267,6 +283,11 @@ def _check_together(config: TrainConfig) -> None:
         raise ValueError(
             f"train_dim must be at least dim, with dim above 0, got {config.train_dim} with dim {config.dim}. "
             "Raise train_dim, or pass 0."
+        )
+    if config.train_dim and config.train_dim > config.dim and not takes_prefixes(config):
+        raise ValueError(
+            f"train_dim must be 0 or dim, {config.dim}, with the {config.loss} loss, whose parameters have one dimension, "
+            f"got {config.train_dim}. Pass 0."
         )
     if config.pretrained_mix and not config.freeze_batch_norm:
         raise ValueError(

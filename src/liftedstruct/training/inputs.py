@@ -5,14 +5,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from liftedstruct.data import Indices, PackedImages, hold_out
-from liftedstruct.embeddings import Embeddings
 from liftedstruct.runtime import seeds
 
-__all__ = ["Batch", "Prefetcher", "can_validate", "count_pairable", "split_rows", "teacher_embeddings"]
+__all__ = ["Batch", "Prefetcher", "can_validate", "count_pairable", "split_rows"]
 
 
 class Batch(NamedTuple):
@@ -55,24 +53,8 @@ def split_rows(packed: PackedImages, fraction: float, seed: int) -> tuple[Indice
     return packed.train[~held], packed.train[held]
 
 
-def teacher_embeddings(file: str, packed: PackedImages, rows: Indices) -> Tensor:
-    """Return a teacher's embeddings of the given rows, and zeros for others, (n, dim). Images are matched by their contents."""
-    known, wanted = Embeddings.load(file), packed.contents[rows]
-    order = np.argsort(known.contents, kind="stable")
-    at = np.searchsorted(known.contents, wanted, sorter=order).clip(max=max(0, len(order) - 1))
-    absent = known.contents[order[at]] != wanted if len(order) else np.ones(len(rows), bool)
-    if absent.any():
-        raise ValueError(
-            f"teacher must have an embedding of every training image, but {file} lacks {packed.paths[rows[absent][0]]!r}. "
-            f"Write it with: liftedstruct embed RUN {packed.folder.name} --part all --out FILE.npz"
-        )
-    T = torch.zeros(len(packed), known.embeddings.shape[1])
-    T[rows] = torch.from_numpy(known.embeddings[order[at]]).float()
-    return T
-
-
 def can_validate(labels: Indices) -> bool:
-    """Return whether Recall@1 is defined and can be below 1: at least two classes, one of them with two images."""
+    """Return whether Recall@1 and MAP@R are defined and can be below 1: at least two classes, one of them with two images."""
     return len(np.unique(labels)) >= 2 and count_pairable(labels) >= 1
 
 

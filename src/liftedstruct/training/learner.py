@@ -10,23 +10,16 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from liftedstruct.data import Indices
-from liftedstruct.losses.distillation import similarity_distillation_loss
 from liftedstruct.runtime import seeds
 from liftedstruct.samplers import Sampler
 from liftedstruct.training.caching import batch_gradient
 from liftedstruct.training.config import TrainConfig
 from liftedstruct.training.optimizers import lr_factor
 
-__all__ = ["DivergedError", "Learner", "StepResult", "distance_scale", "trains_prefixes"]
+__all__ = ["DivergedError", "Learner", "StepResult", "distance_scale"]
 
 
 HUGE = 1e15  # limit of embedding entries, far below 1.8e19, whose square overflows float32
-
-
-def trains_prefixes(config: TrainConfig) -> bool:
-    """Return whether prefixes of the embedding are trained too. A loss with parameters, such as proxies, has all dimensions."""
-    loss = config.loss.make()
-    return bool(config.dim and config.min_dim and not hasattr(loss, "prepare") and not list(loss.parameters()))
 
 
 class DivergedError(ValueError):
@@ -84,14 +77,13 @@ class Learner:
         """Pass the embeddings of all training images to the sampler."""
         self.sampler.refresh(embeddings)
 
-    def take_step(self, step: int, inputs: Tensor, labels: Tensor, teacher: Tensor | None = None) -> StepResult:
+    def take_step(self, step: int, inputs: Tensor, labels: Tensor) -> StepResult:
         """Update the network with one batch. A `DivergedError` is raised before any parameter changes.
 
         Args:
             step: number of the step.
             inputs: (m, ...).
             labels: (m,).
-            teacher: (m, any dimension), embeddings of a teacher whose similarities are learned too.
 
         """
         config = self.config
@@ -108,8 +100,6 @@ class Learner:
             for dim in (X.shape[1], *self.dims):
                 Z = normalize(X[:, :dim]) if config.normalize and dim < X.shape[1] else X[:, :dim]
                 J = J + self.loss(Z, y)
-                if teacher is not None:
-                    J = J + config.teacher_weight * similarity_distillation_loss(Z, teacher.to(X.device))
             return J / (1 + len(self.dims))
 
         loss, X, dX = batch_gradient(

@@ -46,9 +46,10 @@ def needs_trial(config: TrainConfig, packed: PackedImages) -> bool:
     if can_validate(packed.labels[split_rows(packed, config.validation, config.seed)[1]]):
         return False
     labels = packed.labels[packed.train]
+    if count_pairable(labels) < MIN_CLASSES:
+        return False
     trial = trial_config(config, len(labels), len(np.unique(labels)))
-    held_out = packed.labels[split_rows(packed, trial.validation, trial.seed)[1]]
-    return count_pairable(labels) >= MIN_CLASSES and can_validate(held_out)
+    return can_validate(packed.labels[split_rows(packed, trial.validation, trial.seed)[1]])
 
 
 def choose_steps(config: TrainConfig, packed: PackedImages, best_step: Callable[[TrainConfig], int], progress: bool) -> int:

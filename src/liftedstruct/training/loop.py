@@ -22,9 +22,9 @@ from liftedstruct.retrieval import map_at_r, recall_at_k
 from liftedstruct.runtime import seeds
 from liftedstruct.runtime.progress import say
 from liftedstruct.training.caching import check_exact
-from liftedstruct.training.config import TrainConfig
-from liftedstruct.training.inputs import Batch, Prefetcher, can_validate, split_rows, teacher_embeddings
-from liftedstruct.training.learner import DivergedError, Learner, distance_scale, trains_prefixes
+from liftedstruct.training.config import TrainConfig, takes_prefixes
+from liftedstruct.training.inputs import Batch, Prefetcher, can_validate, split_rows
+from liftedstruct.training.learner import DivergedError, Learner, distance_scale
 from liftedstruct.training.machine import computing, seed_torch, stop_signals
 from liftedstruct.training.monitor import TrainingProgress, summarize_batch
 from liftedstruct.training.optimizers import (
@@ -77,13 +77,12 @@ class Training:
         if config.cache_chunk:
             check_exact(embedder)
         prefixes = {*nested_dims(embedder.width, config.min_dim), config.dim} - {embedder.width}
-        dims = prefixes if trains_prefixes(config) else ()
+        dims = prefixes if config.dim and takes_prefixes(config) else ()
         self.learner = Learner(config, embedder, self.labels, self._forward, sorted(dims))
         self.ema = frozen_copy(embedder) if config.ema_decay else None
         self.beginning = frozen_copy(embedder.trunk) if config.pretrained_mix else None
         self.validates = bool(config.validate_every) and self._can_validate()
         self.step, self.best_step, self.best, self.best_recall = 0, 0, -1.0, -1.0
-        self.teacher = None if config.teacher is None else teacher_embeddings(config.teacher, packed, self.train_rows)
         self.last_rows = self.train_rows[:0]  # rows of the batch of the last update
 
     @torch.no_grad()
@@ -159,6 +158,7 @@ class Training:
                 self.best_recall, self.best = self._scores(kept)
             self.best_step = self.step
             self._keep(kept)
+            self._save()
         elif self.wanted:
             say(f"{self.folder.path} has finished all {self.step:,} steps, nothing to do")
 
@@ -173,8 +173,7 @@ class Training:
     def _take_step(self, batch: Batch) -> None:
         config, loss = self.config, self.learner.loss
         try:
-            teacher = None if self.teacher is None else self.teacher[batch.rows]
-            done = self.learner.take_step(self.step, batch.inputs, batch.labels, teacher)
+            done = self.learner.take_step(self.step, batch.inputs, batch.labels)
         except DivergedError as error:
             self._fail(batch.rows, str(error))
         self.last_rows = batch.rows

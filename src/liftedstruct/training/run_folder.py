@@ -54,7 +54,7 @@ class RunFolder:
 
     def check_new(self) -> None:
         """Raise an error if the folder holds files that do not belong to a run."""
-        ours = {LOCK, RECORD, TRIAL}  # left by a run that was killed before it wrote its settings
+        ours = {LOCK, RECORD, TRIAL, LOG, STATE}  # left by a run that was killed before it wrote its settings
         others = sorted(each.name for each in self.path.iterdir() if each.name not in ours and not is_temporary(each.name))
         if others:
             raise ValueError(f"{self.path} must be empty to start a run, but it contains {others[0]!r}. Choose another folder.")
@@ -104,8 +104,8 @@ class RunFolder:
             raise ValueError(f"{self / RECORD} must be a file written by train, got: {error}. Start a new run.") from error
         if record.get("version") != VERSION:
             raise ValueError(
-                f"{self.path} must be a run of format {VERSION}, got format {record.get('version')}, whose settings have "
-                "other names. Train again, or use the release that wrote it."
+                f"{self.path} must be a run of format {VERSION}, got format {record.get('version')} of another "
+                "release. Train again, or use the release that wrote it."
             )
         return record
 

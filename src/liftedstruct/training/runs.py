@@ -4,18 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import torch
-from torch import Tensor
 
 from liftedstruct.data import PackedImages
 from liftedstruct.embedder import EMBEDDER, Embedder
 from liftedstruct.runtime import seeds
 from liftedstruct.runtime.progress import say
-from liftedstruct.training.config import TrainConfig
+from liftedstruct.training.config import TrainConfig, trains_prefixes
 from liftedstruct.training.inputs import can_validate, split_rows
-from liftedstruct.training.learner import trains_prefixes
 from liftedstruct.training.length import EVERY, PATIENCE, choose_steps, plan_for
 from liftedstruct.training.loop import Training, nested_dims
 from liftedstruct.training.machine import find_device, find_threads, prepared, seed_torch, warn_of_emulation
@@ -110,8 +107,8 @@ def truncate_run(run: Run, config: TrainConfig) -> None:
     wide, folder = RunFolder(run.folder), RunFolder(config.out)
     with folder.locked():
         folder.check_new()
-        folder.begin(replace(run.config, dim=config.dim, out=config.out), wide.record())
         folder.copy_progress(wide)
+        folder.begin(replace(run.config, dim=config.dim, out=config.out), wide.record())
         folder.save_embedder(run.embedder().truncated(config.dim))
 
 
@@ -124,7 +121,7 @@ def check_run(config: TrainConfig) -> None:
     requested = folder.record().get(REQUESTED, {})
     for name in (field.name for field in fields(TrainConfig) if field.name not in MAY_CHANGE):
         was, now = requested.get(name, getattr(begun, name)), getattr(config, name)
-        if name in ("weights", "teacher"):
+        if name == "weights":
             was, now = _absolute(was), _absolute(now)
         if now != was and not (now is None and name in RESOLVED):
             raise ValueError(
@@ -167,7 +164,7 @@ def _train(config: TrainConfig, folder: RunFolder, progress: bool, requested: Ma
         if new:
             folder.begin(config, _record(training) | ({REQUESTED: requested} if requested else {}))
         else:
-            _check_inputs(record, training)
+            _check_counts(record, training)
         training.start(state)
         training.run()
     recall = training.best_recall if training.validates else None
@@ -206,7 +203,6 @@ def _resolved(config: TrainConfig, packed: PackedImages, trunk: Trunk, device: t
         data=str(packed.folder),
         out=str(Path(config.out).absolute()),
         weights=_absolute(config.weights),
-        teacher=_absolute(config.teacher),
         pool=config.pool if pool == "own" else pool,
         train_dim=train_dim or 0,
         crop=crop,
@@ -229,13 +225,8 @@ def _check_same(record: dict[str, Any], packed: PackedImages) -> None:
         )
 
 
-def _check_inputs(record: dict[str, Any], training: Training) -> None:
-    """Raise an error if the teacher or the number of images changed: the checksum does not cover images that cannot be read."""
-    if record["teacher"] != _checksum(training.teacher):
-        raise ValueError(
-            f"teacher must be unchanged since the run started, but the embeddings in {training.config.teacher} are others. "
-            "Restore the file, or start a new run."
-        )
+def _check_counts(record: dict[str, Any], training: Training) -> None:
+    """Raise an error if the number of images changed: the checksum does not cover images that cannot be read."""
     now = len(training.train_rows), len(training.validation_rows)
     before = record["images"], record["validation_images"]
     if now != before:
@@ -252,14 +243,8 @@ def _record(training: Training) -> dict[str, Any]:
         "images": len(training.train_rows),
         "validation_images": len(training.validation_rows),
         "trunk": training.started_from,
-        "teacher": _checksum(training.teacher),
         **_machine(),
     }
-
-
-def _checksum(teacher: Tensor | None) -> int | None:
-    """Return a checksum of the teacher's embeddings."""
-    return None if teacher is None else crc32(teacher.numpy().tobytes())
 
 
 def _machine() -> dict[str, str]:
@@ -268,5 +253,5 @@ def _machine() -> dict[str, str]:
 
 
 def _absolute(file: str | None) -> str | None:
-    """Return the absolute path of a file of weights or embeddings; other values are unchanged."""
+    """Return the absolute path of a file of weights; other values are unchanged."""
     return file if file in (None, "random") else str(Path(file).absolute())

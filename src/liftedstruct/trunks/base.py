@@ -81,7 +81,10 @@ class Trunk(nn.Module):
         return [parameter for parameter in self.parameters() if id(parameter) not in staged]
 
     def fold_frozen(self) -> None:
-        """Use copies of the frozen leading stages from now on, with their batch norms folded into the convolutions."""
+        """Use copies of the frozen leading stages from now on, with their batch norms folded into the convolutions.
+
+        The copies do not follow later changes of the stages: call it again after loading weights or moving to another device.
+        """
         frozen = takewhile(lambda each: not any(p.requires_grad for p in each[1].parameters()), self.layers.items())
         self.folded_stages = {name: folded(stage) for name, stage in frozen}
 
