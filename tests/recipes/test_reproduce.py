@@ -93,6 +93,10 @@ def test_one_training_gives_all_sizes(cub: Path, tmp_path: Path, capsys: pytest.
         == table.splitlines()[:-1]
     )
     assert "all 2 runs are done" in capsys.readouterr().err
+    (tmp_path / "both/lifted_struct-512/embedder.safetensors").unlink()
+    reproduce("cub", cub / "prepared", tmp_path / "both", sizes=(64, 512), **settings)
+    assert "lifted_struct-64   lifted structured, 64 dimensions, 2 steps: done" in capsys.readouterr().err
+    assert (tmp_path / "both/lifted_struct-512/embedder.safetensors").is_file()
     for only in ("lifted_struct-512", "lifted_struct-64"):  # a finished wide run is used by a later call too
         reproduce("cub", cub / "prepared", tmp_path / "later", sizes=(64, 512), only=[only], **settings)
     assert "truncate lifted structured, 64 dimensions, 2 steps" in capsys.readouterr().err

@@ -673,7 +673,9 @@ def test_a_small_dim_is_trained_with_any_loss(packed: PackedImages, tmp_path: Pa
     dims: list[tuple[int, ...]] = []
     monkeypatch.setattr(Learner, "refresh_due", lambda self, step: dims.append(self.dims))
     assert run(packed, tmp_path / "nested", **small).config.train_dim == 512
-    assert dims[0] == (5, 64, 128, 256)
+    assert dims.pop() == (5, 64, 128, 256)
+    run(packed, tmp_path / "wide", **small | {"train_dim": 24, "min_dim": 0})
+    assert dims.pop() == (5,)
     others: dict[str, dict[str, Any]] = {"none": {"min_dim": 0}, "proxies": {"loss": "pml:ProxyAnchorLoss"}}
     for name, changes in others.items():
         assert run(packed, tmp_path / name, **small | changes).config.train_dim == 0
@@ -687,6 +689,8 @@ def test_the_first_dimensions_are_trained_and_saved(normalize: bool, packed: Pac
     assert [line["loss"] for line in wide.log()] == [line["loss"] for line in narrow.log()]
     ours, cut = (embed(each, packed, packed.test) for each in (narrow.embedder(), wide.embedder().truncated(5)))
     np.testing.assert_array_equal(ours.embeddings, cut.embeddings)
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "log.jsonl").write_text("left by a process that was killed")
     truncate_run(wide, settings(packed, tmp_path / "cut", dim=5, validate_every=0, **both))
     assert learned(run(packed, tmp_path / "cut", dim=5, validate_every=0, **both)) == learned(narrow)  # nothing is left to do
     first = embed(wide.embedder(), packed, packed.test).embeddings[:, :5]

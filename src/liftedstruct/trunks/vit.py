@@ -137,7 +137,7 @@ def _network(name: str, size: VitSize, variant: str, grid: int | None = None) ->
         std=[255 * each for each in IMAGENET_STD],
         min_size=choice.patch,
         variant=variant,
-        suggested={"pool": OWN, "crop": 224, "train_crop": 168, "freeze": 9, "lr": 1e-4},
+        suggested={"pool": OWN, "crop": 224, "train_crop": 112, "freeze": 8, "lr": 1e-4},
     )
     trunk.options["grid"] = grid
     for own, parameter in trunk.named_parameters():
