@@ -41,8 +41,8 @@ def scores(folder: Path) -> dict[int, float]:
         (199, 0, False),  # validation every 50 steps only
         (200, 100, False),
         (250, 100, True),
-        (550, 400, False),  # a late best step is given half as many steps again
-        (600, 400, True),
+        (750, 600, False),  # a late best step is given a third as many steps again
+        (800, 600, True),
         (1000, 990, True),  # all steps
     ],
 )
@@ -60,7 +60,7 @@ def test_the_length_is_chosen_on_held_out_classes(
     said = capsys.readouterr().err
     found = scores(tmp_path / "run" / TRIAL)
     best = min(step for step, recall in found.items() if recall == max(found.values()))
-    waited = -(-max(8, best / 2) // 4) * 4  # at least 8 steps and half of the best step, until a validation
+    waited = -(-max(8, best / 3) // 4) * 4  # at least 8 steps and a third of the best step, until a validation
     assert 0 < best < max(found) == best + waited < 60  # stopped early
     assert one.steps == one.config.steps == best
     assert f"{one.steps} steps: best on 0.2 of the training classes, which are now trained on too" in said
@@ -137,7 +137,7 @@ def test_without_classes_to_hold_out(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_large_datasets_hold_out_fewer_classes() -> None:
     config = TrainConfig(data="-", out="run")
     assert length.trial_config(config, 5_000, 100).validation == 0.2
-    assert length.trial_config(config, 60_000, 10_000).validation == 1500 / 60_000
+    assert length.trial_config(config, 60_000, 10_000).validation == 1000 / 60_000
     assert length.trial_config(config, 60_000, 20).validation == 0.1  # two classes
 
 

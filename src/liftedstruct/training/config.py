@@ -89,8 +89,8 @@ class TrainConfig:
         max_steps: maximum number of steps that 0 chooses.
         budget: time for the whole training, such as 30m or 2h; limits max_steps, and if needed shrinks the training crops and
             freezes more stages.
-        patience: stop if MAP@R on the validation classes has not improved for this many steps, or half of the best step if
-            that is more. 0 never stops early, or means 150 if steps is 0.
+        patience: stop if MAP@R on the validation classes has not improved for this many steps, or a third of the best step
+            if that is more. 0 never stops early, or means 100 if steps is 0.
         crop: size of the center crop for validation and inference, in pixels. Default: depends on the trunk, at most the
             prepared size.
         train_crop: size of the training crops, in pixels. Default: crop if given, otherwise depends on the trunk.

@@ -20,10 +20,10 @@ from liftedstruct.trunks import make_trunk
 
 __all__ = ["EVERY", "PATIENCE", "choose_steps", "plan_for", "trial_config"]
 
-HELD_OUT, IMAGES = 0.2, 1500  # fraction of the training classes that the trial run is evaluated on, at most IMAGES images
+HELD_OUT, IMAGES = 0.2, 1000  # fraction of the training classes that the trial run is evaluated on, at most IMAGES images
 MIN_CLASSES = 20  # fewer training classes with pairs are too few to hold some out
 STEPS, EPOCHS, MIN_STEPS = 400, 30, 50  # without a trial: at most STEPS, and at most EPOCHS, but at least MIN_STEPS
-EVERY, PATIENCE = 50, 150  # steps between evaluations of a trial by default, and without improvement until it stops
+EVERY, PATIENCE = 50, 100  # steps between evaluations of a trial by default, and without improvement until it stops
 OVERHEAD = 0.75  # fraction of a budget that is left for steps, after the head, evaluations and checkpoints
 ENOUGH = 300  # steps below which smaller crops and more frozen stages are worth it
 

@@ -39,7 +39,7 @@ def is_finished(config: TrainConfig, step: int, best_step: int, best: float) -> 
     if not config.patience or best < 0 or step % config.validate_every:
         return step >= config.steps
     since = step - best_step
-    return step >= config.steps or (since >= config.patience and 2 * since >= best_step)
+    return step >= config.steps or (since >= config.patience and 3 * since >= best_step)
 
 
 class RunFolder:
