@@ -41,7 +41,7 @@ __all__ = ["TRAINED", "Training"]
 
 TRAINED = "trained from "  # prefix of the name of the initial weights
 BLOCK = 64  # images per forward pass without gradients
-HEAD_IMAGES = 2048  # maximum number of training images whose features initialize the head
+HEAD_IMAGES = 1024, 2048  # training images whose features initialize the head: three per feature, between these limits
 EMA, START, SAMPLER = "ema.", "start.", "sampler."  # prefixes of tensor names in a checkpoint
 
 
@@ -108,7 +108,8 @@ class Training:
             return
         if isinstance(self.embedder.linear, nn.Linear):
             seed_torch(self.config.seed, 1, seeds.WEIGHTS)
-            self.config.head.make(self.embedder.linear, lambda: self._features(self.embedder, HEAD_IMAGES, self.wanted))
+            count = min(max(HEAD_IMAGES[0], 3 * self.embedder.trunk.num_features), HEAD_IMAGES[1])
+            self.config.head.make(self.embedder.linear, lambda: self._features(self.embedder, count, self.wanted))
         if self.ema is not None:
             self.ema.load_state_dict(self.embedder.state_dict())
         if self.validates:
