@@ -150,7 +150,7 @@ def test_mismatched_files(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Did you mean 'small'"):
         Embedder.load(file)
     rewrite(file, version=3)
-    with pytest.raises(ValueError, match=r"must be of format version 4, got 3"):
+    with pytest.raises(ValueError, match=r"must be of format version 5, got 3"):
         Embedder.load(file)
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from liftedstruct.clustering import contingency, nmi, pairwise_f1
-from liftedstruct.data import ArraySource, ImageSet, PackedImages, prepare
+from liftedstruct.data import ImageSet, MemorySource, PackedImages, prepare
 from liftedstruct.embeddings import Embeddings
 from liftedstruct.evaluation import (
     Scores,
@@ -445,7 +445,7 @@ def test_evaluations_on_test_classes_are_logged(tmp_path: Path) -> None:
 
 def prepared(folder: Path) -> PackedImages:
     images = ImageSet(
-        *("noise", folder, ArraySource(np.zeros((4, 8, 8, 3), np.uint8)), tuple("0123"), np.arange(4) // 2, ("a", "b")),
+        *("noise", folder, MemorySource(np.zeros((4, 8, 8, 3), np.uint8)), tuple("0123"), np.arange(4) // 2, ("a", "b")),
         test_classes=np.array([1]),
     )
     return prepare(images, folder / "prepared", size=8, progress=False)

@@ -18,7 +18,7 @@ STAGES = [
     "data",
     *("distances", "losses"),
     *("retrieval", "samplers", "clustering", "projection"),
-    *("trunks", "embedder", "embeddings", "evaluation", "training", "estimator"),
+    *("trunks", "encoding", "embedder", "embeddings", "evaluation", "training", "estimator"),
     *("figures", "report"),
     *("recipes", "cli", "__main__"),
 ]
@@ -53,6 +53,7 @@ PUBLIC = [
     "inspect_batch",
     "kmeans",
     "lifted_struct_loss",
+    "load",
     "load_config",
     "map_at_r",
     "nearest_neighbors",

@@ -19,7 +19,7 @@ from liftedstruct.runtime.lazy import lazy_names
 if TYPE_CHECKING:
     from liftedstruct.clustering import affinity_propagation, kmeans, nmi, pairwise_f1
     from liftedstruct.data import ImageSet, PackedImages, check_dataset, prepare, read_images
-    from liftedstruct.embedder import Embedder, open_embedder
+    from liftedstruct.embedder import Embedder, load, open_embedder
     from liftedstruct.embeddings import Embeddings, embed
     from liftedstruct.estimator import LiftedEmbedding
     from liftedstruct.evaluation import Comparison, Scores, compare, evaluate, evaluate_file
@@ -58,6 +58,7 @@ __all__ = [
     "inspect_batch",
     "kmeans",
     "lifted_struct_loss",
+    "load",
     "load_config",
     "map_at_r",
     "nearest_neighbors",
@@ -84,7 +85,7 @@ __getattr__ = lazy_names(
     {
         "clustering": ("affinity_propagation", "kmeans", "nmi", "pairwise_f1"),
         "data": ("ImageSet", "PackedImages", "check_dataset", "prepare", "read_images"),
-        "embedder": ("Embedder", "open_embedder"),
+        "embedder": ("Embedder", "load", "open_embedder"),
         "embeddings": ("Embeddings", "embed"),
         "estimator": ("LiftedEmbedding",),
         "evaluation": ("Comparison", "Scores", "compare", "evaluate", "evaluate_file"),

@@ -4,9 +4,11 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -16,23 +18,23 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from liftedstruct.data import Indices, PackedImages, name_key
+from liftedstruct.data import RESIZE_MODES, SIZE_PER_CROP, Indices, PackedImages, name_key
+from liftedstruct.encoding import ImageLike, Preprocessing, encode
 from liftedstruct.runtime.atomic import replacing
-from liftedstruct.runtime.checks import as_number, check_count
-from liftedstruct.trunks import RANDOM, TRUNKS, Trunk, make_trunk
+from liftedstruct.runtime.checks import as_number, check_count, pick
+from liftedstruct.trunks import RANDOM, TRUNKS, Trunk, folded, make_trunk
 
-__all__ = ["EMBEDDER", "Embedder", "Seen", "TrainedOn", "open_embedder"]
+__all__ = ["EMBEDDER", "Embedder", "Seen", "TrainedOn", "load", "open_embedder"]
 
 EMBEDDER = "embedder.safetensors"  # file name in a run folder
-VERSION = 4
+VERSION = 5
 HASHES = {"images": "trained_on.images", "validation": "trained_on.validation"}  # field of TrainedOn -> tensor in the file
 # Types of the metadata in the file; TRAINING only if the embedder was trained.
 META: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("trunk", "weights", "pool"), str),
-    "dim": int,
+    **dict.fromkeys(("trunk", "weights", "pool", "resize_mode"), str),
+    **dict.fromkeys(("dim", "crop", "size"), int),
     "dropout": (int, float),
     "normalize": bool,
-    "crop": int,
     "options": dict,  # of make_trunk
 }
 TRAINING: dict[str, type] = {"step": int, "checksum": str, "class_names": list}
@@ -121,6 +123,8 @@ class Embedder(nn.Module):
         dropout: fraction of the features to drop in training. The paper's code uses 0.4.
         normalize: scale each embedding to unit length. The paper does not; if normalized, its loss needs a temperature.
         crop: side of the crops to embed, in pixels. Default: the trunk's `input_size`.
+        size: side of the square that `encode` resizes an image to before it is cropped. Default: 8/7 of the crop.
+        resize_mode: how `encode` makes a rectangular image square: squash, letterbox or trim-letterbox.
 
     Attributes:
         trained_on: record of the training images, or None if the embedder was not trained.
@@ -134,13 +138,23 @@ class Embedder(nn.Module):
     """
 
     def __init__(
-        self, trunk: Trunk, dim: int = 64, dropout: float = 0.0, normalize: bool = False, crop: int | None = None
+        self,
+        trunk: Trunk,
+        dim: int = 64,
+        dropout: float = 0.0,
+        normalize: bool = False,
+        crop: int | None = None,
+        size: int | None = None,
+        resize_mode: str = "squash",
     ) -> None:
         super().__init__()
         if not 0 <= as_number(dropout) < 1:
             raise ValueError(f"dropout must be a number >= 0 and < 1, got {dropout!r}. The paper's code uses 0.4.")
         self.trunk, self.dim, self.normalize = trunk, check_count("dim", dim, 0), normalize
         self.crop = trunk.input_size if crop is None else check_count("crop", crop)
+        self.size = round(self.crop * SIZE_PER_CROP) if size is None else check_count("size", size, self.crop)
+        pick(RESIZE_MODES, resize_mode, "resize_mode")
+        self.resize_mode = resize_mode
         self.dropout = nn.Dropout(as_number(dropout))
         self.linear = nn.Linear(trunk.num_features, dim) if dim else nn.Identity()
         self.trained_on: TrainedOn | None = None
@@ -169,6 +183,43 @@ class Embedder(nn.Module):
         y: Tensor = self.linear(self.dropout(features))
         return normalize(y.float()) if self.normalize else y
 
+    def encode(
+        self, images: ImageLike | Iterable[ImageLike], batch_size: int = 64, progress: bool = False
+    ) -> NDArray[np.float32]:
+        """Return the embeddings of images, (n, dim).
+
+        Each image is prepared exactly as the training images were, so the embeddings equal those of `embed` on a prepared
+        dataset up to rounding. (A large JPEG file is decoded at a reduced scale. One that is decoded already is not, so its
+        embedding differs slightly: pass the path or the bytes.)
+
+        Args:
+            images: paths, bytes of image files, pillow images, or uint8 arrays or tensors of shape (h, w), (h, w, 3) or
+                (h, w, 4), mixed and of any size; or a single one.
+            batch_size: images per batch. It affects speed, memory and rounding only.
+            progress: show a progress bar, or lines of text if stderr is not a terminal.
+
+        Raises:
+            ValueError: if an image cannot be read, with its path or position.
+
+        """
+        net = self._folded()
+
+        def network(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+            with torch.inference_mode():
+                found: NDArray[np.float32] = net(torch.from_numpy(pixels)).float().cpu().numpy()
+            return found
+
+        preprocessing = Preprocessing(self.size, self.resize_mode, self.crop)
+        return encode(network, images, preprocessing, self.width, batch_size, progress)
+
+    def _folded(self) -> "Embedder":
+        """Return a copy for inference with folded batch norms. It is made again when a weight has changed."""
+        tensors = (*self.parameters(), *self.buffers())
+        state = self.trunk.pool, self.normalize, *((tensor.data_ptr(), tensor._version) for tensor in tensors)
+        if _FOLDED.get(self, (None, self))[0] != state:
+            _FOLDED[self] = state, folded(self)
+        return _FOLDED[self][1]
+
     def truncated(self, dim: int) -> "Embedder":
         """Return an embedder with the first `dim` dimensions of this one; the trunk is shared.
 
@@ -178,7 +229,8 @@ class Embedder(nn.Module):
             raise ValueError(
                 f"dim must be at most {self.dim}, the dimension of the embedder's linear layer, got {dim}. Lower it."
             )
-        narrow = Embedder(self.trunk, dim, self.dropout.p, self.normalize, self.crop).to(next(self.parameters()).device)
+        settings = self.dropout.p, self.normalize, self.crop, self.size, self.resize_mode
+        narrow = Embedder(self.trunk, dim, *settings).to(next(self.parameters()).device)
         narrow.linear.load_state_dict({name: value[:dim] for name, value in self.linear.state_dict().items()})
         narrow.trained_on, narrow.origin = self.trained_on, f"{self.origin}, first {dim} dimensions"
         narrow.training, narrow.dropout.training = self.training, self.dropout.training  # not the trunk, which is shared
@@ -209,6 +261,8 @@ class Embedder(nn.Module):
             "dropout": self.dropout.p,
             "normalize": self.normalize,
             "crop": self.crop,
+            "size": self.size,
+            "resize_mode": self.resize_mode,
             "pool": self.trunk.pool,
         }
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
@@ -238,7 +292,7 @@ class Embedder(nn.Module):
             got = tuple(tensors[name].shape) if name in tensors else "nothing"
             if shape != got:
                 raise ValueError(f"{file} must match its trunk {trunk.name}: {name} must be {shape}, got {got}. Save it again.")
-        embedder = cls(trunk, dim, meta["dropout"], meta["normalize"], meta["crop"])
+        embedder = cls(trunk, dim, *(meta[name] for name in ("dropout", "normalize", "crop", "size", "resize_mode")))
         embedder.load_state_dict({name: tensors[name] for name in shapes})
         if "step" in meta:
             hashes = {
@@ -248,6 +302,9 @@ class Embedder(nn.Module):
         whole = Path(path).resolve()
         embedder.origin = os.path.relpath(whole) if whole.parent.is_relative_to(Path.cwd()) else str(whole)
         return embedder.eval()
+
+
+_FOLDED: WeakKeyDictionary[Embedder, tuple[Any, Embedder]] = WeakKeyDictionary()
 
 
 def _embedder_file(path: str | Path) -> Path:
@@ -280,6 +337,17 @@ def _read_embedder(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return meta, tensors
 
 
+def load(path: str | Path) -> Embedder:
+    """Load a trained embedder from its run folder or file, to `encode` images.
+
+    Examples:
+        >>> embedder = load("run/")  # doctest: +SKIP
+        >>> embedder.encode(["photo.jpg", "other.png"]).shape  # doctest: +SKIP
+        (2, 512)
+    """
+    return Embedder.load(path)
+
+
 def open_embedder(source: str | Path, weights: str | Path | None = None, pooled: bool = False, seed: int = 0) -> Embedder:
     """Load a trained embedder, or create one from the name of a trunk.
 
@@ -304,6 +372,7 @@ def open_embedder(source: str | Path, weights: str | Path | None = None, pooled:
     embedder = Embedder.load(source)
     if not pooled:
         return embedder
-    features = Embedder(embedder.trunk, dim=0, crop=embedder.crop).eval()
+    preparation = {name: getattr(embedder, name) for name in ("crop", "size", "resize_mode")}
+    features = Embedder(embedder.trunk, dim=0, **preparation).eval()
     features.trained_on, features.origin = embedder.trained_on, f"{embedder.origin}, pooled features"
     return features

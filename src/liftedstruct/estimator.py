@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from liftedstruct.data import SIZE_PER_CROP, ArraySource, ImageSet, Indices, PackedImages, prepare
-from liftedstruct.embeddings import embed_rows
+from liftedstruct.data import SIZE_PER_CROP, ImageSet, Indices, MemorySource, PackedImages, prepare
 from liftedstruct.runtime.checks import as_classes, check_count, pick
 from liftedstruct.runtime.extras import require
 from liftedstruct.training import PRESETS, TrainConfig, count_pairable, find_device, merge_settings, train
@@ -140,11 +139,8 @@ class LiftedEmbedding(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixi
         """Return the embeddings (n, dim) of vectors or images, of the same kind as in `fit`."""
         validation.check_is_fitted(self)
         if hasattr(self, "embedder_"):
-            images = _as_images(X)
-            with tempfile.TemporaryDirectory(prefix="liftedstruct-") as folder:
-                packed = _pack(images, np.zeros(len(images), np.int64), ("unknown",), folder, self.embedder_.crop, self.verbose)
-                network = deepcopy(self.embedder_).to(find_device((self.settings or {}).get("device")))
-                return embed_rows(network, packed, np.arange(len(packed)), 64, network.crop, self.verbose)
+            network = deepcopy(self.embedder_).to(find_device((self.settings or {}).get("device")))
+            return network.encode(_as_images(X), progress=self.verbose)
         vectors = validation.validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
         return Layer(self.mean_, self.components_)(vectors)
 
@@ -240,5 +236,5 @@ def _pack(
 ) -> PackedImages:
     """Prepare the images in a folder, at the size that the crops need, without test classes."""
     none, paths = np.empty(0, np.int64), tuple(str(i) for i in range(len(X)))
-    image_set = ImageSet("arrays", Path("memory"), ArraySource(X), paths, labels, class_names, test_classes=none)
+    image_set = ImageSet("arrays", Path("memory"), MemorySource(X), paths, labels, class_names, test_classes=none)
     return prepare(image_set, folder, size=round(crop * SIZE_PER_CROP), bad_images="stop", progress=progress)

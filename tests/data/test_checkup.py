@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from liftedstruct.data import ArraySource, FolderSource, ImageSet
+from liftedstruct.data import FolderSource, ImageSet, MemorySource
 from liftedstruct.data.checkup import CheckUp, check_dataset, write_fixed_list
 
 RNG = np.random.default_rng(0)
@@ -201,7 +201,7 @@ def test_a_fixed_list_leaves_out_the_offenders_and_touches_no_image(folder: Fold
 
 def test_an_archive_has_no_fixed_list(folder: Folder) -> None:
     image_set = folder.image_set()
-    source = ArraySource(np.zeros((1, 2, 2, 3), np.uint8))
+    source = MemorySource(np.zeros((1, 2, 2, 3), np.uint8))
     packed = ImageSet("x", Path("x.tar"), source, image_set.paths, image_set.labels, image_set.class_names, np.arange(1))
     with pytest.raises(ValueError, match=r"images that are files in a folder, got x\.tar\. Write them to a folder"):
         write_fixed_list(packed, folder.check(), Path("list.csv"))

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from liftedstruct.data import ArraySource, FolderSource, TarSource
+from liftedstruct.data import FolderSource, MemorySource, TarSource
 from liftedstruct.data.decoding import ImageError, load_rgb
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -247,14 +247,14 @@ def test_no_room_to_decompress(tmp_path: Path, temporary: Path, monkeypatch: pyt
 
 def test_images_in_memory() -> None:
     images = np.random.default_rng(0).integers(0, 256, (3, 5, 4, 3), dtype=np.uint8)
-    source = ArraySource(images)
+    source = MemorySource(images)
     for i in range(3):
         np.testing.assert_array_equal(np.asarray(source.open(str(i))), images[i])
     prints = [source.fingerprint(str(i)) for i in range(3)]
     assert len(set(prints)) == 3
-    assert prints == [ArraySource(images.copy()).fingerprint(str(i)) for i in range(3)]
-    assert ArraySource(images[::-1]).fingerprint("0") == prints[2]
-    assert ArraySource(images.reshape(3, 4, 5, 3)).fingerprint("0") != prints[0]
+    assert prints == [MemorySource(images.copy()).fingerprint(str(i)) for i in range(3)]
+    assert MemorySource(images[::-1]).fingerprint("0") == prints[2]
+    assert MemorySource(images.reshape(3, 4, 5, 3)).fingerprint("0") != prints[0]
     changed = images.copy()
     changed[1, 4, 3, 2] ^= 1
-    assert ArraySource(changed).fingerprint("1") != prints[1]
+    assert MemorySource(changed).fingerprint("1") != prints[1]

@@ -195,7 +195,10 @@ def test_absent_file_and_settings() -> None:
         ({"warmup": 1000}, r"warmup must be less than steps \(1000\), got 1000"),
         ({"dim": 64, "train_dim": 32}, "train_dim must be at least dim, .*got 32 with dim 64"),
         ({"dim": 0, "train_dim": 32}, "train_dim must be at least dim, .*got 32 with dim 0"),
-        ({"dim": 5, "train_dim": 32, "loss": "pml:ProxyAnchorLoss"}, "train_dim must be 0 or dim, 5, with the .*got 32. Pass 0"),
+        (
+            {"dim": 5, "train_dim": 32, "loss": "pml:ProxyAnchorLoss"},
+            "train_dim must be 0 or dim, 5, with the .*got 32. Pass 0",
+        ),
         ({"train_crop": 0}, r"train_crop must be a whole number >= 1, got 0"),
         ({"head": {"scale": 0}}, r"head\.scale must be a number > 0, got 0"),
         ({"crop": "big"}, r"crop must be a whole number, got 'big'"),

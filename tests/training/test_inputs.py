@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from liftedstruct.data import ArraySource, ImageSet, prepare
+from liftedstruct.data import ImageSet, MemorySource, prepare
 from liftedstruct.training.inputs import Batch, Prefetcher, count_pairable, split_rows
 from training.sets import products
 
@@ -32,7 +32,7 @@ def test_split_keeps_similar_names_together(tmp_path: Path) -> None:
     names = [*"abcdef", *"ABCDEF", "g", "h"]
     pixels = np.random.default_rng(0).integers(256, size=(28, 8, 8, 3), dtype=np.uint8)
     paths, labels = tuple(map(str, range(28))), np.arange(28) // 2
-    image_set = ImageSet("arrays", tmp_path, ArraySource(pixels), paths, labels, tuple(names), np.array([12, 13]))
+    image_set = ImageSet("arrays", tmp_path, MemorySource(pixels), paths, labels, tuple(names), np.array([12, 13]))
     packed = prepare(image_set, tmp_path / "packed", size=8, progress=False)
     for seed in range(10):
         train, held = split_rows(packed, 0.5, seed)
@@ -40,7 +40,7 @@ def test_split_keeps_similar_names_together(tmp_path: Path) -> None:
         assert not {names[c].lower() for c in packed.labels[train]} & {names[c].lower() for c in packed.labels[held]}
     assert len(split_rows(packed, 0.9, 0)[0]) == 8  # two distinct names
     image_set = ImageSet(
-        "arrays", tmp_path, ArraySource(pixels), paths, labels // 4, ("a", "A", "b", "B"), np.array([], np.int64)
+        "arrays", tmp_path, MemorySource(pixels), paths, labels // 4, ("a", "A", "b", "B"), np.array([], np.int64)
     )
     with pytest.raises(ValueError, match="got 2"):
         split_rows(prepare(image_set, tmp_path / "few", size=8, progress=False), 0.5, 0)

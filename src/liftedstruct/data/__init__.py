@@ -8,12 +8,12 @@ from pathlib import Path
 
 from liftedstruct.data.checkup import CheckUp, check_dataset, check_list_file, write_fixed_list
 from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS, KnownDataset
-from liftedstruct.data.decoding import RESIZE_MODES
+from liftedstruct.data.decoding import RESIZE_MODES, ImageError, decode
 from liftedstruct.data.image_set import ImageSet, Indices
 from liftedstruct.data.packed import DEFAULT_SIZE, META, SIZE_PER_CROP, PackedImages, read_record
 from liftedstruct.data.preparing import OtherDatasetError, prepare
 from liftedstruct.data.readers import FINDERS, READERS, read_images
-from liftedstruct.data.sources import ArraySource, FolderSource, Source, TarSource
+from liftedstruct.data.sources import FolderSource, MemorySource, Source, TarSource
 from liftedstruct.data.splits import hold_out, name_key
 
 __all__ = [
@@ -25,18 +25,20 @@ __all__ = [
     "READERS",
     "RESIZE_MODES",
     "SIZE_PER_CROP",
-    "ArraySource",
     "CheckUp",
     "FolderSource",
+    "ImageError",
     "ImageSet",
     "Indices",
     "KnownDataset",
+    "MemorySource",
     "OtherDatasetError",
     "PackedImages",
     "Source",
     "TarSource",
     "check_dataset",
     "check_list_file",
+    "decode",
     "hold_out",
     "name_key",
     "prepare",

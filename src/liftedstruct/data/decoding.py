@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageChops, ImageFile, ImageOps, UnidentifiedImageError
 
-from liftedstruct.data.sources import FolderSource, Source, TarSource
+from liftedstruct.data.sources import FolderSource, MemorySource, Source, TarSource
 from liftedstruct.runtime.checks import check_count, pick
 
 __all__ = ["RESIZE_MODES", "ImageError", "SourceError", "content_hash", "decode", "is_transient", "load_rgb"]
@@ -124,8 +124,9 @@ def load_rgb(source: Source, path: str, least: int | None = None) -> Image.Image
 
 def _check_file(source: Source, path: str) -> None:
     """Reject files that must not be opened (a pipe would block), and give a more specific reason than "not an image"."""
-    if isinstance(source, FolderSource):
-        found = (source.root / path).stat()
+    file = source.file(path) if isinstance(source, FolderSource | MemorySource) else None
+    if file is not None:
+        found = file.stat()
         if not stat.S_ISREG(found.st_mode):
             raise ImageError("is a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file")
         if found.st_size == 0:

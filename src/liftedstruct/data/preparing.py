@@ -12,11 +12,9 @@ import json
 import shutil
 import time
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.lib import format as npy
@@ -42,6 +40,7 @@ from liftedstruct.runtime.atomic import is_temporary, locked, replacing, sync, s
 from liftedstruct.runtime.checks import check_count, pick
 from liftedstruct.runtime.limits import available_cores
 from liftedstruct.runtime.progress import Bar, say
+from liftedstruct.runtime.threads import map_ahead
 
 __all__ = ["OtherDatasetError", "prepare"]
 
@@ -58,7 +57,6 @@ CHANGES = {  # key of the plan -> message if it differs
     "files": "image files changed (size or mtime), or are missing now",
 }
 Json = dict[str, Any]
-T = TypeVar("T")
 
 
 def prepare(
@@ -248,7 +246,7 @@ def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: l
         Bar("prepare", n, done, progress) as bar,
     ):
         syncing: Future[None] | None = None
-        for i, decoded in enumerate(_map_ahead(pool, decode_one, image_set.paths[done:], CHUNK * workers), start=done):
+        for i, decoded in enumerate(map_ahead(pool, decode_one, image_set.paths[done:], CHUNK * workers), start=done):
             pixels, content, reason = decoded
             if reason == "missing" and fingerprints[i] != "missing":
                 raise _source_gone(image_set.paths[i], reason)
@@ -272,21 +270,6 @@ def _decode_all(image_set: ImageSet, folder: Path, record: Json, fingerprints: l
         if syncing is not None:
             syncing.result()
     return record
-
-
-def _map_ahead(pool: Executor, function: Callable[[str], T], items: Iterable[str], count: int) -> Iterator[T]:
-    """Map in order, with up to `count` calls running or waiting to be consumed."""
-    waiting: deque[Future[T]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > count:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:  # after an error, do not wait for the rest
-        for each in waiting:
-            each.cancel()
 
 
 def _sync(files: tuple[BinaryIO, ...], folder: Path, record: Json) -> None:

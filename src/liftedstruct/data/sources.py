@@ -7,20 +7,22 @@ import gzip
 import hashlib
 import io
 import lzma
+import os
 import shutil
 import tarfile
 import tempfile
 import threading
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageFile
 
-__all__ = ["ArraySource", "FolderSource", "Source", "TarSource"]
+__all__ = ["FolderSource", "MemorySource", "Source", "TarSource"]
 
 MAX_SPARSE = 64 * 2**20  # bytes of a sparse file; image files are not stored sparse
 MAX_HEADER = 2**20  # bytes of a name or of pax records
@@ -47,19 +49,38 @@ class FolderSource:
     def open(self, path: str) -> Image.Image:
         return Image.open(self.root / path)
 
+    def file(self, path: str) -> Path:
+        return self.root / path
+
     def fingerprint(self, path: str) -> str:
-        stat = (self.root / path).stat()
+        stat = self.file(path).stat()
         return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
 @dataclass(frozen=True, eq=False)
-class ArraySource:
-    """Source of images in memory; the path of an image is its index."""
+class MemorySource:
+    """Source of images in a sequence: uint8 arrays, pillow images, bytes of files, or paths of files.
 
-    images: NDArray[np.uint8] = field(repr=False)  # (n, h, w, 3)
+    The path of an image is its index in the sequence. Only arrays can be prepared.
+    """
+
+    images: Sequence[Any] | NDArray[np.uint8] = field(repr=False)  # or (n, h, w, 3)
 
     def open(self, path: str) -> Image.Image:
-        return Image.fromarray(self.images[int(path)])
+        image = self.images[int(path)]
+        if isinstance(image, np.ndarray):
+            return Image.fromarray(image)
+        if isinstance(image, ImageFile.ImageFile) and image.tile and image.filename:  # opened, but not decoded
+            again = Image.open(image.filename)
+            if again.size == image.size:
+                return again
+        if isinstance(image, Image.Image):
+            return image.copy()  # decoding changes it
+        return Image.open(io.BytesIO(image) if isinstance(image, bytes) else image)
+
+    def file(self, path: str) -> Path | None:
+        image = self.images[int(path)]
+        return Path(image) if isinstance(image, str | os.PathLike) else None
 
     def fingerprint(self, path: str) -> str:
         pixels = np.ascontiguousarray(self.images[int(path)])

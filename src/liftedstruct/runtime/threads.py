@@ -5,15 +5,17 @@ synchronize after it. This also keeps the idle threads of one pool from spinning
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
 
-__all__ = ["limit_threads", "parallel_for"]
+__all__ = ["limit_threads", "map_ahead", "parallel_for"]
 
+S = TypeVar("S")
 T = TypeVar("T")
 SMALL = 1 << 26  # multiplications, a few milliseconds of work
 
@@ -34,6 +36,21 @@ def parallel_for(work: Callable[[T], object], items: Iterable[T]) -> None:
             pass
     finally:
         pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C, do not start the rest
+
+
+def map_ahead(pool: Executor, function: Callable[[S], T], items: Iterable[S], count: int) -> Iterator[T]:
+    """Map in order, with up to `count` calls running or waiting to be consumed."""
+    waiting: deque[Future[T]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > count:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:  # after an error, do not wait for the rest
+        for each in waiting:
+            each.cancel()
 
 
 @contextmanager

@@ -158,7 +158,8 @@ def _train(config: TrainConfig, folder: RunFolder, progress: bool, requested: Ma
         config = _resolved(config, packed, trunk, device)
         if progress and config.crop and config.crop < trunk.suggested["crop"] and packed.size == config.crop:
             say(f"using crops of {config.crop} px, the prepared size; the default of the trunk is {trunk.suggested['crop']} px")
-        embedder = Embedder(trunk, config.train_dim or config.dim, config.dropout, config.normalize, config.crop)
+        settings = config.dropout, config.normalize, config.crop, packed.size, packed.resize_mode
+        embedder = Embedder(trunk, config.train_dim or config.dim, *settings)
         training = Training(config, folder, packed, embedder.to(device), progress)
         training.check()
         if new:

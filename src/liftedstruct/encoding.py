@@ -1,0 +1,111 @@
+"""Encode images that are not in a prepared dataset: paths, bytes, pillow images, arrays and tensors, of any size and mode.
+
+An image is prepared exactly as `prepare` and `embed` do it, so the embeddings are those of the same image in a dataset. Threads
+decode the next batches while the network encodes the current one.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from liftedstruct.data import ImageError, MemorySource, decode
+from liftedstruct.runtime.checks import check_count
+from liftedstruct.runtime.limits import available_cores
+from liftedstruct.runtime.memory import kept_memory
+from liftedstruct.runtime.progress import Bar
+from liftedstruct.runtime.threads import map_ahead
+
+__all__ = ["ImageLike", "Preprocessing", "encode"]
+
+ImageLike = str | os.PathLike[str] | bytes | Image.Image | NDArray[np.uint8] | torch.Tensor
+Pixels = NDArray[np.uint8]
+AHEAD = 2  # batches that are decoded ahead
+
+
+class Preprocessing(NamedTuple):
+    """How an image becomes a crop: resized to a square of `size` pixels by `resize_mode`, of which the center is taken."""
+
+    size: int
+    resize_mode: str
+    crop: int
+
+    def crop_of(self, source: MemorySource, path: str) -> Pixels:
+        """Decode an image and return its crop, (crop, crop, 3)."""
+        start = (self.size - self.crop) // 2
+        stop = start + self.crop
+        return decode(source, path, self.size, self.resize_mode)[start:stop, start:stop]
+
+
+def encode(
+    network: Callable[[Pixels], NDArray[np.float32]],
+    images: ImageLike | Iterable[ImageLike],
+    preprocessing: Preprocessing,
+    dim: int,
+    batch_size: int = 64,
+    progress: bool = False,
+) -> NDArray[np.float32]:
+    """Return the embeddings of images, (n, dim); see `Embedder.encode`.
+
+    Args:
+        network: function from crops, (b, crop, crop, 3) uint8, to embeddings, (b, dim).
+        images: images, or a single one.
+        preprocessing: how an image becomes a crop.
+        dim: embedding dimension.
+        batch_size: images per batch.
+        progress: show progress.
+
+    """
+    single = isinstance(images, str | os.PathLike | bytes | Image.Image) or getattr(images, "ndim", 4) < 4
+    sequence = [_checked(i, image) for i, image in enumerate([images] if single else images)]  # type: ignore[arg-type]
+    batch_size, X = check_count("batch_size", batch_size), np.empty((len(sequence), dim), np.float32)
+    with (
+        kept_memory(),
+        warnings.catch_warnings(action="ignore"),
+        ThreadPoolExecutor(available_cores(), "decode") as pool,
+        Bar("encode", len(sequence), wanted=progress) as bar,
+    ):
+        crops = _crops(sequence, preprocessing, pool, batch_size)
+        for at in range(0, len(sequence), batch_size):
+            pixels = np.stack([next(crops) for _ in sequence[at : at + batch_size]])
+            X[at : at + len(pixels)] = network(pixels)
+            bar.advance(len(pixels))
+    return X
+
+
+def _crops(images: Sequence[Any], preprocessing: Preprocessing, pool: Executor, batch_size: int) -> Iterator[Pixels]:
+    source = MemorySource(images)
+
+    def crop_of(i: int) -> Pixels:
+        try:
+            return preprocessing.crop_of(source, str(i))
+        except ImageError as error:
+            raise ValueError(f"images must be readable, got {_name(i, images[i])}: {error}. Leave it out.") from error
+
+    return map_ahead(pool, crop_of, range(len(images)), AHEAD * batch_size)
+
+
+def _checked(i: int, image: Any) -> Any:
+    """Return an image as its path, its bytes, a pillow image or an array."""
+    if isinstance(image, str | os.PathLike | bytes | Image.Image):
+        return image
+    array = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    shape = array.shape
+    if array.dtype != np.uint8 or not array.size or not (len(shape) == 2 or (len(shape) == 3 and shape[2] in (3, 4))):
+        raise ValueError(
+            f"images must be paths, bytes, pillow images, or uint8 arrays and tensors of shape (h, w), (h, w, 3) or (h, w, 4), "
+            f"got {array.dtype} of shape {shape} at position {i}. Convert it."
+        )
+    return np.ascontiguousarray(array)
+
+
+def _name(i: int, image: Any) -> str:
+    return repr(os.fspath(image)) if isinstance(image, str | os.PathLike) else f"the {type(image).__name__} at position {i}"
