@@ -209,8 +209,8 @@ def test_the_page_on_the_protocol_has_what_trunks_suggest() -> None:
     text, suggested = " ".join(PAGES["protocol.md"].split()), vit.suggested
     assert f"`--trunk googlenet` suggests the same values except a learning rate of {other.suggested['lr']:.4f}." in text
     crops = f"crops of {suggested['train_crop']} px for training and {suggested['crop']} px for evaluation"
-    assert f"uses the class token, {crops}, a learning rate of {suggested['lr']:.4f}, and trains the last four blocks." in text
-    assert list(vit.stages)[suggested["freeze"] :] == ["block9", "block10", "block11", "block12", "norm"]
+    assert f"uses the class token, {crops}, a learning rate of {suggested['lr']:.4f}, and trains the last five blocks." in text
+    assert list(vit.stages)[suggested["freeze"] :] == ["block8", "block9", "block10", "block11", "block12", "norm"]
 
 
 def test_the_page_on_the_recipe_has_the_numbers_of_the_search() -> None:

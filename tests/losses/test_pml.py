@@ -41,6 +41,15 @@ def test_options_reach_the_wrapped_loss() -> None:
     assert ours != make("pml:TripletMarginLoss")(X, Y)
 
 
+def test_a_number_in_a_text_is_a_number() -> None:
+    """`triplets_per_anchor` is "all" or a number, and a flag passes a text."""
+    torch.manual_seed(0)
+    ours = make("pml:TripletMarginLoss", triplets_per_anchor="2", margin=1.0)
+    assert ours.loss.triplets_per_anchor == 2  # type: ignore[union-attr]
+    assert ours(X, Y).isfinite()
+    assert make("pml:TripletMarginLoss").loss.triplets_per_anchor == "all"  # type: ignore[union-attr]
+
+
 def test_miner() -> None:
     near = X + 2 * torch.eye(8, 4)[Y]  # with easy pairs, which the miner drops
     ours = make("pml:MultiSimilarityLoss", miner="MultiSimilarityMiner")(near, Y)
@@ -55,7 +64,7 @@ def test_miner() -> None:
 
 def test_options_are_those_of_the_constructor() -> None:
     """Own parameters first, then those of base classes (CosFaceLoss takes num_classes through *args), then ours."""
-    common = {"miner": "", "proxy_lr": 100.0}
+    common = {"miner": "", "proxy_lr_scale": 100.0}
     expected: dict[str, dict[str, Any]] = {
         "ProxyAnchorLoss": {"margin": 0.1, "alpha": 32},
         "CosFaceLoss": {"margin": 0.35, "scale": 64},
@@ -160,7 +169,9 @@ def test_prefixes_are_trained_without_proxies(name: str, prefixes: bool) -> None
 def test_proxies_are_trained_with_their_own_learning_rate(tmp_path: Path) -> None:
     packed = products(tmp_path / "products", validation=0)
     labels = packed.labels[packed.labels >= 0]
-    config = settings(packed, tmp_path / "run", loss={"name": "pml:ProxyAnchorLoss", "proxy_lr": 50}, optimizer="sgd", steps=2)
+    config = settings(
+        packed, tmp_path / "run", loss={"name": "pml:ProxyAnchorLoss", "proxy_lr_scale": 50}, optimizer="sgd", steps=2
+    )
     torch.manual_seed(0)
     layer = nn.Linear(6, 5, bias=False)
     learner = Learner(config, layer, labels)
@@ -217,7 +228,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     chosen = ["--loss", "pml:ProxyAnchorLoss", "--loss.margin", "0.2"]
     assert main([*command, *chosen]) == 0
     config = load_config(tmp_path / "run" / "config.yaml")
-    plain = {"name": "pml:ProxyAnchorLoss", "margin": 0.2, "alpha": 32, "miner": "", "proxy_lr": 100.0}
+    plain = {"name": "pml:ProxyAnchorLoss", "margin": 0.2, "alpha": 32, "miner": "", "proxy_lr_scale": 100.0}
     assert config.loss.plain() == plain
     assert main([*command, *chosen]) == 0  # the settings match those of the saved run
     capsys.readouterr()
@@ -232,13 +243,13 @@ def test_under_a_name_of_its_own_every_option_is_a_flag(tmp_path: Path, capsys: 
     command = ["--plugin", str(plugin), "train", str(packed.folder), "--out", str(tmp_path / "run"), "--dim", "4"]
     command += ["--steps", "1", "--batch-size", "8", "--trunk", "small", "--crop", "28", "--threads", "1"]
     try:
-        assert main([*command, "--loss", "anchors", "--loss.alpha", "16", "--loss.proxy-lr", "10"]) == 0
+        assert main([*command, "--loss", "anchors", "--loss.alpha", "16", "--loss.proxy-lr-scale", "10"]) == 0
         options = load_config(tmp_path / "run" / "config.yaml").loss.options
-        assert options == {"margin": 0.1, "alpha": 16, "miner": "", "proxy_lr": 10.0}
+        assert options == {"margin": 0.1, "alpha": 16, "miner": "", "proxy_lr_scale": 10.0}
         capsys.readouterr()
         assert main(["--plugin", str(plugin), "list", "losses"]) == 0
         listed = capsys.readouterr().out
     finally:
         LOSSES.pop("anchors", None)
     assert "anchors              ProxyAnchorLoss of pytorch-metric-learning." in listed
-    assert "    proxy_lr = 100.0: factor of the learning rate for the loss's own parameters, such as proxies." in listed
+    assert "    proxy_lr_scale = 100.0: factor of the learning rate for the loss's own parameters, such as proxies." in listed

@@ -1,9 +1,11 @@
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from liftedstruct.data import PackedImages
@@ -85,6 +87,62 @@ def test_the_length_is_chosen_on_held_out_classes(
     assert not (tmp_path / "other" / TRIAL).exists()  # found before the trial
 
 
+def test_all_dimensions_get_the_same_length(packed: PackedImages, tmp_path: Path) -> None:
+    prefixes: dict[str, Any] = AUTO | {"train_dim": None, "min_dim": 64}
+    wide, narrow = (run(packed, tmp_path / str(dim), **prefixes | {"dim": dim}) for dim in (512, 64))
+    assert narrow.steps == wide.steps
+    assert (narrow.folder / TRIAL / "embedder.safetensors").read_bytes() == (
+        wide.folder / TRIAL / "embedder.safetensors"
+    ).read_bytes()
+    assert (narrow.embedder().dim, wide.embedder().dim) == (64, 512)
+
+
+def test_no_more_than_max_steps(packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(length, "MIN_STEPS", 50)
+    assert run(packed, tmp_path / "run", **AUTO | {"max_steps": 9}).steps == 9
+
+
+def test_too_few_validation_classes_are_trained_on(packed: PackedImages, tmp_path: Path) -> None:
+    """One class cannot be validated on, so a trial run chooses the length, and the run trains on all classes."""
+    one = run(packed, tmp_path / "run", **AUTO | {"validation": 0.01})
+    trained_on = one.embedder().trained_on
+    assert trained_on is not None
+    assert len(trained_on.class_names) == 40
+    assert run(packed, tmp_path / "run", **AUTO | {"validation": 0.01}).steps == one.steps  # found again
+
+
+def test_a_signal_in_the_last_validation_of_the_trial(
+    packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    validate = Training._validate
+
+    def stop(self: Training) -> None:
+        validate(self)
+        if self.step == 8:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Training, "_validate", stop)
+    few = AUTO | {"max_steps": 8}
+    with pytest.raises(KeyboardInterrupt):
+        run(packed, tmp_path / "run", **few)
+    assert "stopped by SIGTERM after the last step, 8. The run is saved." in capsys.readouterr().err
+    assert not (tmp_path / "run" / "config.yaml").exists()
+    monkeypatch.setattr(Training, "_validate", validate)
+    assert run(packed, tmp_path / "run", **few).steps == run(packed, tmp_path / "whole", **few).steps
+
+
+def test_an_early_stopped_run_without_its_embedder_is_still_finished(tmp_path: Path) -> None:
+    packed = products(tmp_path / "products", classes=48, images=4, validation=0.25)
+    one = run(packed, tmp_path / "run", **AUTO)
+    last = max(scores(one.folder))
+    assert one.best_step < last
+    (one.folder / "embedder.safetensors").unlink()
+    again = run(packed, tmp_path / "run", **AUTO)
+    assert (again.steps, again.best_step, one.embedder().trained_on.step) == (last, last, last)  # type: ignore[union-attr]
+    assert run(packed, tmp_path / "run", **AUTO).steps == last  # not trained again
+    assert max(scores(one.folder)) == last
+
+
 def test_no_gain_on_held_out_classes(packed: PackedImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(settings(packed, tmp_path / "run", **AUTO | {"lr": 0.0})).steps == 2  # MIN_STEPS
     assert "2 steps: the minimum; 0.2 of the training classes were best at 0" in capsys.readouterr().err
@@ -138,7 +196,9 @@ def test_large_datasets_hold_out_fewer_classes() -> None:
     config = TrainConfig(data="-", out="run")
     assert length.trial_config(config, 5_000, 100).validation == 0.2
     assert length.trial_config(config, 60_000, 10_000).validation == 1000 / 60_000
-    assert length.trial_config(config, 60_000, 20).validation == 0.1  # two classes
+    assert length.trial_config(config, 60_000, 200).validation == 10 / 200  # ten classes, even if they have more images
+    assert length.trial_config(config, 60_000, 20).validation == 0.2
+    assert length.trial_config(config, 30, 8).validation == 0.25  # two classes
 
 
 @pytest.mark.parametrize(("budget", "minutes"), [("30m", 30.0), ("2h", 120.0), ("90s", 1.5), ("0.5 h", 30.0), ("45min", 45.0)])
@@ -152,37 +212,45 @@ def test_bad_durations(budget: str) -> None:
         parse_minutes(budget)
 
 
-def test_a_budget_shrinks_crops_then_freezes_more_stages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """At 224 px with 4 frozen stages, 64 images/s give 3/8 steps per second of the budget: three quarters of half."""
+def test_a_budget_shrinks_crops_then_freezes_more_stages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At 224 px with 4 frozen stages, a step of both runs takes 2 s, and the evaluations take 1 s per step of one run."""
     tried: list[tuple[int | None, Any]] = []
 
     def pace(config: TrainConfig) -> Pace:
         tried.append((config.train_crop, config.freeze))
         assert config.train_crop is not None
-        return Pace(64 * (224 / config.train_crop) ** 2, 100.0)
+        return Pace(64 * (224 / config.train_crop) ** 2, 20.0)
 
     monkeypatch.setattr(length, "measure_pace", pace)
     monkeypatch.setattr(length, "PackedImages", lambda folder: SimpleNamespace(size=329))
     monkeypatch.setattr(length, "needs_trial", lambda config, packed: not config.validation)
+    monkeypatch.setattr(length, "_trial_of", lambda config, packed: config)
+    monkeypatch.setattr(length, "_validation_rows", lambda config, packed: np.arange(1000))  # 20 images per step
     config = TrainConfig(data="-", out=str(tmp_path), max_steps=100_000)
 
-    def planned(budget: str, **changes: Any) -> tuple[int | None, Any, int]:
+    def planned(budget: str, progress: bool = False, **changes: Any) -> tuple[int | None, Any, int]:
         tried.clear()
-        plan = length.plan_for(replace(config, budget=budget, **changes), progress=False)
+        plan = length.plan_for(replace(config, budget=budget, **changes), progress)
         assert plan.budget is None
         return plan.train_crop, plan.freeze, plan.max_steps
 
-    assert planned("1h") == (224, 4, 1350)
+    assert planned("1h") == (224, 4, 1020)
     assert tried == [(224, 4)]
-    assert planned("30m", validation=0.2) == (224, 4, 1350)  # without a trial run, all steps are for the run itself
-    assert planned("12m") == (192, 4, int(720 * 0.75 * (224 / 192) ** 2 / 2))
+    assert planned("40m", validation=0.2) == (224, 4, 1020)  # without a trial run, all steps are for the run itself
+    assert planned("17m") == (192, 4, int(17 * 60 * 0.85 / (2 * (192 / 224) ** 2 + 1)))
     assert planned("5m")[:2] == (156, 6)
     assert tried == [(224, 4), (192, 4), (156, 4), (156, 5), (156, 6)]
-    assert planned("1s")[2] == 2  # at least MIN_STEPS
+    assert planned("1s", progress=True)[2] == 2  # at least MIN_STEPS
+    assert "warning: budget 1s is too short for 2 steps, the minimum: about 0 min" in capsys.readouterr().err
     assert planned("5m", train_crop=200, freeze=2)[:2] == (200, 2)  # given settings are kept
     assert planned("1h", max_steps=500) == (224, 4, 500)
     monkeypatch.setattr(length, "PackedImages", lambda folder: SimpleNamespace(size=32))
     assert planned("1h")[:2] == (32, 4)  # no larger than the images
+    tried.clear()
+    length.plan_for(replace(config, budget="1s", trunk="small"), progress=False)
+    assert {freeze for _, freeze in tried} == {0}  # stages of a trunk that freezes none by default are not frozen
 
 
 def test_a_trial_needs_classes_to_hold_out(packed: PackedImages, tmp_path: Path) -> None:
@@ -195,7 +263,7 @@ def test_a_trial_needs_classes_to_hold_out(packed: PackedImages, tmp_path: Path)
 
 def test_a_run_with_a_budget_keeps_its_plan(packed: PackedImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {**AUTO, "budget": "1m", "max_steps": 1000}
-    speeds = iter([Pace(16 * 2 * 8 / 45, 1.0), Pace(1e6, 1.0)])  # 8 steps of 16 images in each half of 45 seconds
+    speeds = iter([Pace(16 * 2 * 8 / 50.9, 1e9), Pace(1e6, 1.0)])  # 8 steps of 16 images in each half of 51 seconds
     monkeypatch.setattr(length, "ENOUGH", 0)
     monkeypatch.setattr(length, "measure_pace", lambda config: next(speeds))
     one = run(packed, tmp_path / "run", **changes)

@@ -1,5 +1,6 @@
 import re
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def reference(tensors: dict[str, Tensor], images: Tensor) -> Tensor:
 @pytest.mark.parametrize("key", ["state_dict", "model", "teacher"])
 def test_checkpoints_hold_the_weights_under_a_key(key: str, tmp_path: Path) -> None:
     tensors = meta_tensors("deit")
-    torch.save({key: tensors, "epoch": 300}, tmp_path / "checkpoint.pth")
+    torch.save({key: tensors, "epoch": 300, "args": Namespace(lr=1e-3)}, tmp_path / "checkpoint.pth")
     trunk, expected = make_trunk("vit_small", tmp_path / "checkpoint.pth"), loaded(tensors, tmp_path)
     assert trunk.variant == "deit"
     assert all(trunk.state_dict()[name].equal(tensor) for name, tensor in expected.state_dict().items())
@@ -243,8 +244,10 @@ def test_wrong_files_are_refused_in_one_line(tmp_path: Path) -> None:
     wide = meta_tensors("dino", size=VitSize(32, 3, 2))
     with pytest.raises(ValueError, match=r"cls_token must be \(1, 1, 16\), got \(1, 1, 32\)"):
         loaded(wide, tmp_path)
-    with pytest.raises(ValueError, match=r"\(dinov2 variant\): patch_embed.proj.weight must be \(16, 3, 14, 14\), got"):
-        loaded(meta_tensors("dino"), tmp_path, variant="dinov2")
+    for kind, given in (("dino", "dinov2"), ("dinov2_reg", "dinov2")):  # registers would be dropped silently
+        with pytest.raises(ValueError, match=rf"variant must be that of the weights, {kind}, got {given}\. Leave it out"):
+            loaded(meta_tensors(kind), tmp_path, variant=given)
+    assert loaded(meta_tensors("dino"), tmp_path, variant="deit").variant == "deit"  # the same network
     distilled = meta_tensors("deit")
     distilled["pos_embed"] = torch.zeros(1, 27, 16)  # with a distillation token
     with pytest.raises(ValueError, match=r"pos_embed must be \(1, 26, 16\), got \(1, 27, 16\)"):

@@ -38,7 +38,7 @@ class PmlLoss(nn.Module):
     Args:
         miner: class name of a miner of pytorch-metric-learning, such as MultiSimilarityMiner, used with its defaults. Default:
             no miner.
-        proxy_lr: factor of the learning rate for the loss's own parameters, such as proxies.
+        proxy_lr_scale: factor of the learning rate for the loss's own parameters, such as proxies.
 
     """
 
@@ -46,9 +46,11 @@ class PmlLoss(nn.Module):
     required: ClassVar[frozenset[str]]  # parameters of the wrapped class without a default
     classes: Tensor | None
 
-    def __init__(self, *, miner: str = "", proxy_lr: Positive = 100.0, **options: Any) -> None:
+    def __init__(self, *, miner: str = "", proxy_lr_scale: Positive = 100.0, **options: Any) -> None:
         super().__init__()
-        self.options, self.proxy_lr = {name: value for name, value in options.items() if value is not None}, proxy_lr
+        given = {name: value for name, value in options.items() if value is not None}
+        self.options = {name: _number(value) for name, value in given.items()}
+        self.proxy_lr_scale = proxy_lr_scale
         self.miner = pick(_classes("miners", "BaseMiner"), miner, "loss.miner")() if miner else None
         self.loss: nn.Module | None = None if CLASSES in self.required else self._make({})
         self.register_buffer("classes", None, persistent=False)
@@ -62,7 +64,7 @@ class PmlLoss(nn.Module):
                 f"loss {PREFIX}{self.wrapped.__name__} must be given valid options, got {self.options}: {reason}. Change them."
             ) from error
         for parameter in loss.parameters():
-            parameter.lr_scale = self.proxy_lr  # type: ignore[attr-defined]  # read by parameter_groups
+            parameter.lr_scale = self.proxy_lr_scale  # type: ignore[attr-defined]  # read by parameter_groups
         return loss
 
     def forward(self, embeddings: EmbeddingsLike, labels: LabelsLike) -> Tensor:
@@ -94,6 +96,11 @@ class PmlProxyLoss(PmlLoss):
         self.classes = torch.from_numpy(distinct)
         handed = {CLASSES: len(distinct), **dict.fromkeys(DIM, dim)}
         self.loss = self._make({name: handed[name] for name in self.required & handed.keys()})
+
+
+def _number(value: Any) -> Any:
+    """Return a whole number in a text as a number: `triplets_per_anchor` is "all" or a number."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
 @cache

@@ -172,7 +172,7 @@ def _is_of(file: Path, packed: PackedImages, embedder: Embedder) -> bool:
         found = Embeddings.load(file)
     except ValueError:  # corrupt: embed again
         return False
-    wanted = {"checksum": packed.checksum, "crop": embedder.crop, SHA: embedder.short_sha()}
+    wanted = {"checksum": packed.checksum, "crop": embedder.crop, SHA: embedder.short_sha(), "hflip": None}
     return found.part == "test" and all(found.protocol.get(name) == value for name, value in wanted.items())
 
 

@@ -13,6 +13,7 @@ from liftedstruct.embedder import Seen
 from liftedstruct.evaluation import TEST_EVALUATIONS, Comparison, Difference, count_test_evaluations
 from liftedstruct.figures import EvaluatedRun
 from liftedstruct.figures.style import COLORS
+from liftedstruct.training.run_folder import TRIAL
 from liftedstruct.training.runs import REQUESTED
 
 __all__ = [
@@ -282,7 +283,8 @@ def _training(run: EvaluatedRun) -> str:
         return ""
     images = f" on {run.record['images']:,} images" if "images" in run.record else ""
     minutes = "less than a minute" if run.minutes < 1 else f"about {run.minutes:,.0f} minutes"
-    return f"{run.steps:,} of {run.config.steps:,} steps{images}, {minutes}"
+    alone = ", without the trial run" if (run.file.parent / TRIAL).is_dir() else ""
+    return f"{run.steps:,} of {run.config.steps:,} steps{images}, {minutes}{alone}"
 
 
 def _time(seconds: float) -> str:

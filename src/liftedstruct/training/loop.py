@@ -83,6 +83,7 @@ class Training:
         self.beginning = frozen_copy(embedder.trunk) if config.pretrained_mix else None
         self.validates = bool(config.validate_every) and self._can_validate()
         self.step, self.best_step, self.best, self.best_recall = 0, 0, -1.0, -1.0
+        self.ended = False  # early, whatever the best step is now
         self.last_rows = self.train_rows[:0]  # rows of the batch of the last update
 
     @torch.no_grad()
@@ -125,7 +126,7 @@ class Training:
 
     def finished(self) -> bool:
         """Return whether there is no step left to run."""
-        return is_finished(self.config, self.step, self.best_step, self.best)
+        return self.ended or is_finished(self.config, self.step, self.best_step, self.best)
 
     def run(self) -> None:
         """Run the remaining steps."""
@@ -151,13 +152,13 @@ class Training:
                             self._keep()
                         self._save()
                         last = time.monotonic()
-                    if stopped and not self.finished():
+                    if stopped:
                         self._stop(stopped[0])
         elif not (self.folder / EMBEDDER).exists():  # the file was deleted
             kept = self._kept()
             if self.validates:
                 self.best_recall, self.best = self._scores(kept)
-            self.best_step = self.step
+            self.best_step, self.ended = self.step, True
             self._keep(kept)
             self._save()
         elif self.wanted:
@@ -251,9 +252,12 @@ class Training:
         self.folder.save_embedder(kept)
 
     def _stop(self, what: str) -> NoReturn:
-        if not self.validates:
-            self._keep()
-        say(f"stopped by {what} after step {self.step:,}. Run the same command to resume.")
+        if self.finished():
+            say(f"stopped by {what} after the last step, {self.step:,}. The run is saved.")
+        else:
+            if not self.validates:
+                self._keep()
+            say(f"stopped by {what} after step {self.step:,}. Run the same command to resume.")
         raise KeyboardInterrupt
 
     def _modules(self) -> dict[str, nn.Module]:
@@ -271,6 +275,7 @@ class Training:
         best = {"best": self.best, "best_recall": self.best_recall, "best_step": self.best_step}
         state = {
             "step": self.step,
+            "ended": self.ended,
             **best,
             "options": trunk.options,
             "weights": trunk.weights,
@@ -287,5 +292,5 @@ class Training:
             {name.removeprefix(SAMPLER): tensor.numpy() for name, tensor in tensors.items() if name.startswith(SAMPLER)}
         )
         self.learner.scaler.load_state_dict(state["scaler"])
-        self.step, self.best_step = state["step"], state["best_step"]
+        self.step, self.best_step, self.ended = state["step"], state["best_step"], state.get("ended", False)
         self.best, self.best_recall = state["best"], state["best_recall"]

@@ -127,7 +127,9 @@ class RunFolder:
     def is_finished(self) -> bool:
         """Return whether the folder holds a run with no step left."""
         state = self.progress() if self.has_run() else None
-        return state is not None and is_finished(self.config(), state["step"], state["best_step"], state["best"])
+        if state is None or state.get("ended"):
+            return state is not None
+        return is_finished(self.config(), state["step"], state["best_step"], state["best"])
 
     def _read_state(self, tensors_of: Callable[[Any], dict[str, Tensor]]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         if not (self / STATE).exists():

@@ -89,9 +89,10 @@ def _with_steps(config: TrainConfig, progress: bool) -> TrainConfig:
     if len(validation) and can_validate(packed.labels[validation]):
         every = config.validate_every or EVERY
         return replace(config, steps=config.max_steps, patience=config.patience or PATIENCE, validate_every=every)
-    steps = choose_steps(config, packed, lambda trial: train(trial, progress=progress).best_step, progress)
+    shared = replace(config, dim=shared_training(config).dim)  # the same length for all dimensions
+    steps = choose_steps(shared, packed, lambda trial: train(trial, progress=progress).best_step, progress)
     warmup = None if config.warmup is None else min(config.warmup, steps // 2)
-    return replace(config, steps=steps, warmup=warmup, patience=0, validate_every=0)
+    return replace(config, steps=steps, warmup=warmup, patience=0, validation=0.0, validate_every=0)
 
 
 def shared_training(config: TrainConfig) -> TrainConfig:

@@ -157,7 +157,10 @@ def _make(name: str, weights: str | Path | None, pretrained: bool, variant: str 
     tensors = _as_meta(read_tensors(weights))
     positions = tensors.get("pos_embed")
     grid = None if positions is None or positions.ndim != 3 else min(math.isqrt(positions.shape[1]), 128)
-    trunk = _network(name, size, variant or _variant(tensors), grid)
+    found = _variant(tensors)
+    if variant is not None and pick(VARIANTS, variant, "variant") != VARIANTS[found]:
+        raise ValueError(f"variant must be that of the weights, {found}, got {variant}. Leave it out, or pass other weights.")
+    trunk = _network(name, size, variant or found, grid)
     load_weights(trunk, tensors, weights, {own: _name(own) for own in trunk.state_dict()})
     if packaged:
         trunk.weights += f", {MRI}"

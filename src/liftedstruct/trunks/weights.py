@@ -1,5 +1,6 @@
 """Load weights from files without executing code in them. Errors name the first layer that does not match."""
 
+import argparse
 import hashlib
 import pickle
 import zipfile
@@ -76,7 +77,8 @@ def _read_torch(file: Path) -> dict[str, Tensor]:
         if zipfile.is_zipfile(file):  # format since torch 1.6
             with zipfile.ZipFile(file) as archive:
                 check_zip(archive)
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([argparse.Namespace]):  # the settings in checkpoints of DINO: attributes only
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, zipfile.BadZipFile, AttributeError, IndexError, TypeError) as error:
         raise ValueError("it contains objects other than tensors") from error
     for key in ("state_dict", "model", "teacher"):  # the last two: DeiT, and full checkpoints of DINO
