@@ -42,9 +42,9 @@ def as_cpu_matrix(embeddings: EmbeddingsLike) -> Tensor:
     return as_embeddings(embeddings).detach().cpu().contiguous()
 
 
-def blocks_of(n: int, size: int) -> Iterator[slice]:
-    """Split 0..n into slices of at most `size`."""
-    return (slice(a, min(a + size, n)) for a in range(0, n, size))
+def blocks_of(n: int, size: int, start: int = 0) -> Iterator[slice]:
+    """Split start..n into slices of at most `size`."""
+    return (slice(a, min(a + size, n)) for a in range(start, n, size))
 
 
 class Scaler(NamedTuple):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from liftedstruct.retrieval.exact_distances import Doubles, Integers, Scaler, as_cpu_matrix, blocks_of, kernel, squares
+from liftedstruct.retrieval.two_sets import as_queries
 from liftedstruct.runtime.checks import EmbeddingsLike, check_count, check_finite, pick
 from liftedstruct.runtime.threads import limit_threads, parallel_for
 
@@ -66,9 +67,8 @@ def nearest_neighbors(
     if queries is None:
         Q, own = X, torch.arange(n)
     else:
-        Q, own = _queries(queries, X), torch.full((len(queries),), -1)
-        if Q.dtype != X.dtype:
-            Q, X = Q.double(), X.double()
+        Q, X = as_queries(queries, X)
+        own = torch.full((len(Q),), -1)
     with limit_threads(n * Q.numel()):
         if cosine:
             X, Q = (unit := _unit(X, "embeddings")), unit if Q is X else _unit(Q, "queries")
@@ -149,18 +149,6 @@ def _sorted(D2: Tensor, j: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
     """Sort lists, given in order of index, by distance and then index; an image's own row goes last."""
     D2, at = D2.masked_fill(j == own[:, None], torch.inf).sort(dim=1, stable=True)
     return D2, j.gather(1, at)
-
-
-def _queries(queries: EmbeddingsLike, X: Tensor) -> Tensor:
-    Q = as_cpu_matrix(queries)
-    if Q.shape[1] != X.shape[1]:
-        raise ValueError(
-            f"queries must have the same dimension as the embeddings, {X.shape[1]}, got {Q.shape[1]}. Embed both the same way."
-        )
-    bad = (~Q.isfinite().all(dim=1)).nonzero().squeeze(1)
-    if len(bad):
-        raise ValueError(f"queries must be finite, but row {int(bad[0])} is not (first of {len(bad)} such rows). Drop them.")
-    return Q
 
 
 def _unit(X: Tensor, what: str) -> Tensor:

@@ -18,20 +18,28 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from liftedstruct.retrieval.exact_distances import as_cpu_matrix
 from liftedstruct.retrieval.neighbors import NeighborSearch
 from liftedstruct.retrieval.recall import check_ks, recall_at_k
-from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_labels
+from liftedstruct.retrieval.two_sets import gallery_and_queries
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike
 
 __all__ = ["map_at_r", "precision_at_1", "r_precision", "retrieval_recall"]
 
 
-def precision_at_1(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
+def precision_at_1(
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
+    *,
+    queries: EmbeddingsLike | None = None,
+    query_labels: LabelsLike | None = None,
+) -> float:
     """Compute precision at 1: the fraction of queries whose nearest neighbor belongs to their class. Equal to Recall@1.
 
     Args:
         embeddings: (n, d), an array or a tensor of any float type; computed on the CPU.
         labels: (n,), integers or strings.
+        queries: (m, d), embeddings of queries that are not in the gallery. Default: every image is a query.
+        query_labels: (m,), labels of the queries.
 
     Returns:
         The average over the queries that have a positive, 0 to 1.
@@ -41,15 +49,23 @@ def precision_at_1(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
         >>> precision_at_1(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"])
         0.6
     """
-    return recall_at_k(embeddings, labels, ks=(1,))[1]
+    return recall_at_k(embeddings, labels, (1,), queries=queries, query_labels=query_labels)[1]
 
 
-def r_precision(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
+def r_precision(
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
+    *,
+    queries: EmbeddingsLike | None = None,
+    query_labels: LabelsLike | None = None,
+) -> float:
     r"""Compute R-precision: the fraction of positives among the R nearest neighbors of a query with R positives.
 
     Args:
         embeddings: (n, d), an array or a tensor of any float type; computed on the CPU.
         labels: (n,), integers or strings.
+        queries: (m, d), embeddings of queries that are not in the gallery. Default: every image is a query.
+        query_labels: (m,), labels of the queries.
 
     Returns:
         The average over the queries that have a positive, 0 to 1.
@@ -62,10 +78,17 @@ def r_precision(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
         >>> r_precision(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"])  # (1 + 1 + 1/2 + 0 + 1) / 5
         0.7
     """
-    return _average(hits.sum(dim=1) / R for hits, R in _hits_up_to_r(embeddings, labels))
+    found = _hits_up_to_r(embeddings, labels, queries, query_labels)
+    return _average(hits.sum(dim=1) / R for hits, R in found)
 
 
-def map_at_r(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
+def map_at_r(
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
+    *,
+    queries: EmbeddingsLike | None = None,
+    query_labels: LabelsLike | None = None,
+) -> float:
     r"""Compute mean average precision at R (Musgrave, Belongie and Lim, *A Metric Learning Reality Check*, 2020).
 
     $$
@@ -77,6 +100,8 @@ def map_at_r(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
     Args:
         embeddings: (n, d), an array or a tensor of any float type; computed on the CPU.
         labels: (n,), integers or strings.
+        queries: (m, d), embeddings of queries that are not in the gallery. Default: every image is a query.
+        query_labels: (m,), labels of the queries.
 
     Returns:
         The average over the queries that have a positive, 0 to 1.
@@ -91,7 +116,7 @@ def map_at_r(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
     """
 
     def scores() -> Iterator[Tensor]:
-        for hits, R in _hits_up_to_r(embeddings, labels):
+        for hits, R in _hits_up_to_r(embeddings, labels, queries, query_labels):
             places = torch.arange(1, hits.shape[1] + 1, device=hits.device)
             precision = hits.cumsum(dim=1) / places.double()  # at each place                         (b, k)
             yield precision.mul_(hits).sum(dim=1) / R
@@ -99,7 +124,14 @@ def map_at_r(embeddings: EmbeddingsLike, labels: LabelsLike) -> float:
     return _average(scores())
 
 
-def retrieval_recall(embeddings: EmbeddingsLike, labels: LabelsLike, ks: Iterable[int] = (1, 2, 4, 8)) -> dict[int, float]:
+def retrieval_recall(
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
+    ks: Iterable[int] = (1, 2, 4, 8),
+    *,
+    queries: EmbeddingsLike | None = None,
+    query_labels: LabelsLike | None = None,
+) -> dict[int, float]:
     r"""Compute the fraction of **all** positives of a query that are among its K nearest neighbors, averaged over queries.
 
     This is recall as in information retrieval. The Recall@K of metric learning, `recall_at_k`, needs only **one** positive: an
@@ -109,6 +141,8 @@ def retrieval_recall(embeddings: EmbeddingsLike, labels: LabelsLike, ks: Iterabl
         embeddings: (n, d), an array or a tensor of any float type; computed on the CPU.
         labels: (n,), integers or strings.
         ks: the values of K.
+        queries: (m, d), embeddings of queries that are not in the gallery. Default: every image is a query.
+        query_labels: (m,), labels of the queries.
 
     Returns:
         A dict from K to the average over the queries that have a positive, 0 to 1.
@@ -124,7 +158,7 @@ def retrieval_recall(embeddings: EmbeddingsLike, labels: LabelsLike, ks: Iterabl
     """
     ks = check_ks(ks)
     found: dict[int, list[Tensor]] = {k: [] for k in ks}
-    for hits, R in _hits(embeddings, labels, max(ks)):
+    for hits, R in _hits(embeddings, labels, queries, query_labels, max(ks)):
         for k, shares in found.items():
             shares.append(hits[:, :k].sum(dim=1) / R)
     return {k: _average(shares) for k, shares in found.items()}
@@ -134,28 +168,48 @@ def _average(parts: Iterable[Tensor]) -> float:
     return torch.cat(list(parts)).mean().item()
 
 
-def _hits_up_to_r(embeddings: EmbeddingsLike, labels: LabelsLike) -> Iterator[tuple[Tensor, Tensor]]:
+def _hits_up_to_r(
+    embeddings: EmbeddingsLike, labels: LabelsLike, queries: EmbeddingsLike | None, query_labels: LabelsLike | None
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the same as `_hits`, with false beyond the R nearest neighbors."""
-    for hits, R in _hits(embeddings, labels):
+    for hits, R in _hits(embeddings, labels, queries, query_labels):
         yield hits & (torch.arange(hits.shape[1], device=hits.device) < R[:, None]), R
 
 
-def _hits(embeddings: EmbeddingsLike, labels: LabelsLike, k: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+def _hits(
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
+    queries: EmbeddingsLike | None,
+    query_labels: LabelsLike | None,
+    k: int | None = None,
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield, per block of queries, which of the k nearest (default: R) are positives, (b, k), and R, (b,) in float64."""
-    X = as_cpu_matrix(embeddings)
-    y = as_labels(labels, X)
-    _, classes, sizes = y.unique(return_inverse=True, return_counts=True)
-    R = sizes[classes] - 1
-    R, queries = R.sort(descending=True, stable=True)  # groups queries with lists of similar length
+    X, y, Q, own = gallery_and_queries(embeddings, labels, queries, query_labels)
+    if Q is None or own is None:
+        Q, own, itself = X, y, torch.arange(len(X))
+    else:
+        itself = torch.full((len(Q),), -1)
+    R = _class_sizes(y, own) - int(Q is X)
+    R, order = R.sort(descending=True, stable=True)  # groups queries with lists of similar length
     n_queries = int((R > 0).sum())
     if not n_queries:
-        raise ValueError(f"labels must have a class with two images, got {len(X)} images of {len(X)} classes. Add images.")
+        raise ValueError(
+            f"labels must have a class with two images, got {len(X)} images of {len(X)} classes. Add images."
+            if Q is X
+            else f"query_labels must have a class of the gallery, got {len(Q)} queries of others. Check the labels."
+        )
     search = NeighborSearch(X)
     begin = 0
     while begin < n_queries:
-        longest = int(R[begin]) if k is None else min(k, len(X) - 1)
+        longest = int(R[begin]) if k is None else min(k, len(X) - (Q is X))
         rows = slice(begin, min(n_queries, begin + search.rows_at_once(longest)))
-        own = queries[rows]
-        _, j = search.nearest(X[own], longest, own)
-        yield y[j] == y[own][:, None], R[rows].double()
+        block = order[rows]
+        _, j = search.nearest(Q[block], longest, itself[block])
+        yield y[j] == own[block][:, None], R[rows].double()
         begin = rows.stop
+
+
+def _class_sizes(y: Tensor, own: Tensor) -> Tensor:
+    """Return the number of images in the gallery with each query's label."""
+    ordered = y.sort().values
+    return torch.searchsorted(ordered, own, right=True) - torch.searchsorted(ordered, own)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from liftedstruct.distances import full_precision
-from liftedstruct.retrieval.exact_distances import Integers, Scaler, as_cpu_matrix, blocks_of
+from liftedstruct.retrieval.exact_distances import Integers, Scaler, blocks_of
 from liftedstruct.retrieval.rank_kernels import count, nearest_positives
-from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_labels, check_count, pick
+from liftedstruct.retrieval.two_sets import gallery_and_queries
+from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, check_count, pick
 from liftedstruct.runtime.progress import Bar
 from liftedstruct.runtime.threads import limit_threads, parallel_for
 
@@ -32,7 +33,7 @@ class Recall(dict[int, float]):
 
     Attributes:
         queries: number of images averaged over.
-        singles: number of images that are alone in their class.
+        singles: number of images without another image of their class to find.
     """
 
     queries: int
@@ -40,27 +41,36 @@ class Recall(dict[int, float]):
 
 
 def recall_at_k(
-    embeddings: EmbeddingsLike, labels: LabelsLike, ks: Iterable[int] = (1, 2, 4, 8), *, singles: str = "leave-out"
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
+    ks: Iterable[int] = (1, 2, 4, 8),
+    *,
+    singles: str = "leave-out",
+    queries: EmbeddingsLike | None = None,
+    query_labels: LabelsLike | None = None,
 ) -> Recall:
     r"""Compute Recall@K: the fraction of queries with **at least one** image of their class among their K nearest neighbors.
 
-    This is the Recall@K of the paper and of metric learning. Every image is a query once, with all other images as its gallery.
-    Distances are Euclidean, and images at equal distance are ranked by index. The fraction of **all** images of the class that
-    are among the K nearest is a different metric, `retrieval_recall`. Recall@1 is equal to `precision_at_1`.
+    This is the Recall@K of the paper and of metric learning. Every image is a query once, with all other images as its gallery;
+    or `queries` are the queries, and all images are their gallery. Distances are Euclidean, and images at equal distance are
+    ranked by index. The fraction of **all** images of the class that are among the K nearest is a different metric,
+    `retrieval_recall`. Recall@1 is equal to `precision_at_1`.
 
     Args:
         embeddings: (n, d), an array or a tensor of any float type; computed on the CPU.
         labels: (n,), integers or strings.
         ks: the values of K; several take no longer than one.
-        singles: how to treat images that are alone in their class: "leave-out" excludes them from the average, and "miss"
-            counts them as queries without a hit.
+        singles: how to treat queries without an image of their class in the gallery: "leave-out" excludes them from the
+            average, and "miss" counts them as queries without a hit.
+        queries: (m, d), embeddings of queries that are not in the gallery. Default: every image is a query.
+        query_labels: (m,), labels of the queries.
 
     Returns:
         A dict from K to the fraction, with two attributes. `queries` is the number of images averaged over, and `singles` is
-        the number of images that are alone in their class.
+        the number of queries without an image of their class in the gallery.
 
     Raises:
-        ValueError: if no class has two images, or if an input is invalid.
+        ValueError: if no query has an image of its class in the gallery, or if an input is invalid.
 
     Examples:
         The `a` at 3 has a `b` before its first `a`, the `b` at 3.5 has all three `a` before its `b`, and the `c` is alone in
@@ -73,11 +83,15 @@ def recall_at_k(
         {1: 0.6, 2: 0.8, 3: 0.8}
         >>> recall.queries, recall.singles
         (5, 1)
+        >>> recall_at_k(x, ["a", "a", "a", "b", "b", "c"], ks=(1, 2), queries=np.array([[3.2], [3.3]]), query_labels=["a", "b"])
+        {1: 1.0, 2: 1.0}
     """
     ks, missed = check_ks(ks), pick(SINGLES, singles, "singles")
-    ranks = first_ranks(embeddings, labels)
+    ranks = first_ranks(embeddings, labels, queries=queries, query_labels=query_labels)
     alone = int((ranks == 0).sum())
     if alone == len(ranks):
+        if queries is not None:
+            raise ValueError(f"query_labels must have a class of the gallery, got {alone} queries of others. Check the labels.")
         raise ValueError(f"labels must have a class with two images, got {alone} images of {alone} classes. Add images.")
     recall = Recall()
     recall.queries, recall.singles = len(ranks) - (0 if missed else alone), alone
@@ -86,20 +100,28 @@ def recall_at_k(
     return recall
 
 
-def first_ranks(embeddings: EmbeddingsLike, labels: LabelsLike, progress: bool = False) -> Integers:
-    """Compute the rank of each image's first same-class image: 1 if it is the nearest, 0 if there is none.           (n,)
+def first_ranks(
+    embeddings: EmbeddingsLike,
+    labels: LabelsLike,
+    progress: bool = False,
+    queries: EmbeddingsLike | None = None,
+    query_labels: LabelsLike | None = None,
+) -> Integers:
+    """Compute the rank of each query's first same-class image: 1 if it is the nearest, 0 if there is none.           (n,)
 
-    Ties go to the lower index. With `progress`, show a progress bar on stderr.
+    Ties go to the lower index. Every image is a query, or those of `queries`. With `progress`, show a progress bar on stderr.
 
     Examples:
         >>> import numpy as np
         >>> first_ranks(np.array([[0.0], [1.0], [3.0], [3.5], [9.0]]), ["a", "a", "a", "b", "b"]).tolist()
         [1, 1, 2, 4, 1]
     """
-    X = as_cpu_matrix(embeddings)
-    y = as_labels(labels, X)
-    with limit_threads(len(X) * X.numel()), Bar("recall", len(X), wanted=progress) as bar:
-        return _first_ranks(X, y.numpy(), bar)
+    X, y, Q, own = gallery_and_queries(embeddings, labels, queries, query_labels)
+    rows = len(X) if Q is None else len(Q)
+    with limit_threads(rows * X.numel()), Bar("recall", rows, wanted=progress) as bar:
+        if Q is None or own is None:
+            return _first_ranks(X, y.numpy(), bar)
+        return _first_ranks(torch.cat((X, Q)), torch.cat((y, own)).numpy(), bar, gallery=len(X))
 
 
 def check_ks(ks: Iterable[int]) -> list[int]:
@@ -112,16 +134,20 @@ def check_ks(ks: Iterable[int]) -> list[int]:
     return checked
 
 
-def _first_ranks(X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: int = COLUMNS) -> Integers:
+def _first_ranks(
+    X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: int = COLUMNS, gallery: int | None = None
+) -> Integers:
     """Compute the ranks in blocks of `height` rows and `width` columns, shared among threads.
 
-    Images are sorted by class, then by index: position i is image order[i], and its class is starts[i]..stops[i].
+    Images are sorted by class, then by index: position i is image order[i], and the images of its class in the gallery are
+    starts[i]..stops[i]. If only the first `gallery` images are the gallery, the queries are the others, and follow them.
     """
-    n = len(X)
-    order = np.argsort(y, kind="stable")
-    sizes = np.unique(y, return_counts=True)[1]
-    stops = np.repeat(np.cumsum(sizes), sizes)
-    starts = stops - np.repeat(sizes, sizes)
+    n, size, begin = len(X), gallery or len(X), gallery or 0  # the gallery is 0..size, the queries are begin..n
+    order = np.argsort(y[:size], kind="stable")
+    if gallery:
+        order = np.concatenate((order, gallery + np.argsort(y[gallery:], kind="stable")))
+    classes = y[order]
+    starts, stops = np.searchsorted(classes[:size], classes), np.searchsorted(classes[:size], classes, "right")
     scaler = Scaler.fit(X)
     norms = scaler.norms(X).numpy()[order]
     source = X.numpy()
@@ -141,7 +167,7 @@ def _first_ranks(X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: in
         B = scaler.transform(X, order[columns])
         space = torch.from_numpy(np.empty(height * len(B), np.float32))
         counts = np.zeros(columns.stop, np.int64)
-        for rows in blocks_of(columns.stop, height):
+        for rows in blocks_of(min(columns.stop, size), height):
             A = scaler.transform(X, order[rows])
             j0 = max(columns.start, rows.start)  # skip the part left of the diagonal: D is symmetric
             G = space[: len(A) * (columns.stop - j0)].view(len(A), columns.stop - j0)
@@ -152,9 +178,9 @@ def _first_ranks(X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: in
             bar.advance(len(B))
 
     with full_precision(X.device):
-        parallel_for(find_positives, blocks_of(n, height))
+        parallel_for(find_positives, blocks_of(n, height, begin))
         c = np.where(t < np.inf, 0.5 * (norms**2 - scaler.scale**2 * t), UNREACHED)
-        parallel_for(count_nearer, reversed(list(blocks_of(n, width))))  # the longest first
+        parallel_for(count_nearer, reversed(list(blocks_of(n, width, begin))))  # the longest first
     ranks = np.empty_like(nearer)
     ranks[order] = np.where(t < np.inf, nearer + 1, 0)
-    return ranks
+    return ranks[begin:]
