@@ -9,6 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from liftedstruct.cli import main
 from liftedstruct.clustering import contingency, nmi, pairwise_f1
 from liftedstruct.data import ImageSet, MemorySource, PackedImages, prepare
 from liftedstruct.embeddings import Embeddings
@@ -504,3 +505,44 @@ def test_files_are_compared_by_common_ids(tmp_path: Path) -> None:
         check_comparable(tmp_path / "run.npz", tmp_path / "nameless.npz")
     scores["run"].save(tmp_path / "run.json")
     check_comparable(tmp_path / "own.npz", tmp_path / "run.json")
+
+
+def test_queries_in_a_gallery(data: tuple[Floats, Integers]) -> None:
+    X, y = data
+    asked = np.arange(len(y)) % 3 == 0
+    own = y[asked].copy()
+    own[:4] = 999  # not in the gallery
+    scores = evaluate(X[~asked], y[~asked], ks=(1, 5), queries=X[asked], query_labels=own)
+    expected = recall_at_k(X[~asked], y[~asked], (1, 5), queries=X[asked], query_labels=own)
+    assert {k: each.value for k, each in scores.recall.items()} == pytest.approx(expected)
+    assert scores.recall[1].low < scores.recall[1].value < scores.recall[1].high
+    assert scores.clusters == {}
+    assert len(scores.ranks) == len(scores.classes) == asked.sum()
+    lines = scores.protocol
+    assert (lines["queries"], lines["gallery"]) == (str(asked.sum()), f"{(~asked).sum():,}")
+    assert lines["queries of no class in the gallery"] == "4, excluded from Recall@K"
+    with pytest.raises(ValueError, match=r"query_labels must have a class of the gallery, got 2 queries of others"):
+        evaluate(X, y, queries=X[:2], query_labels=[999, 998])
+    with pytest.raises(ValueError, match=r"ids must have shape \(n,\), got \(3,\) for 2 images"):
+        evaluate(X, y, queries=X[:2], query_labels=y[:2], ids=[1, 2, 3])
+
+
+def test_a_file_of_queries(tmp_path: Path) -> None:
+    """Classes are matched by name, and both files must be of one embedder."""
+    X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    protocol = json.dumps({"embedder SHA-256": "ab", "embeddings of": "run"})
+    save: dict[str, Any] = {"protocol": protocol}
+    np.savez(tmp_path / "gallery.npz", embeddings=X, labels=["cup", "cup", "lamp", "sofa"], **save)
+    np.savez(tmp_path / "queries.npz", embeddings=X[1:3] + 0.1, labels=["lamp", "cup"], paths=["p", "q"], **save)
+    files = tmp_path / "gallery.npz", tmp_path / "queries.npz"
+    scores = evaluate_file(files[0], queries=files[1], ks=(1, 2, 3))
+    assert [scores.recall[k].value for k in (1, 2, 3)] == [0.0, 0.5, 1.0]
+    assert scores.images.keys() == {"paths"}  # of the queries
+    assert scores.protocol["queries of"] == "run"
+    out = tmp_path / "scores.json"
+    assert main(["evaluate", str(files[0]), "--queries", str(files[1]), "--out", str(out)]) == 0
+    assert Scores.load(out).recall[4].value == 1.0
+    assert main(["evaluate", str(files[0]), "--queries", str(files[1])]) == 1
+    np.savez(tmp_path / "other.npz", embeddings=X, labels=["cup"] * 4, protocol=json.dumps({"embedder SHA-256": "cd"}))
+    with pytest.raises(ValueError, match=r"queries must be embedded like their gallery, run, got .*other\.npz\. Use one"):
+        evaluate_file(files[0], queries=tmp_path / "other.npz")

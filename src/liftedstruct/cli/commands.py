@@ -255,6 +255,7 @@ def evaluate(
     clustering: Literal["affinity", "kmeans", "both", "none"] = "affinity",
     n_clusters: int | None = None,
     singles: Literal["leave-out", "miss"] = "leave-out",
+    queries: Path | None = None,
     compare: Path | None = None,
     out: Path | None = None,
     seed: int = 0,
@@ -268,12 +269,15 @@ def evaluate(
         clustering: clustering algorithm for NMI and F1.
         n_clusters: number of clusters. Default: the number of classes.
         singles: whether images that are alone in their class are left out of Recall@K or count as a miss.
+        queries: .npz file of queries by the same embedder; the images of FILE are their gallery. There is no clustering then.
         compare: run folder, file of embeddings or saved scores of the same images, to test for significant differences.
         out: JSON file for the scores. Default: scores.json in the run folder, or FILE.json next to FILE.npz.
         seed: seed of the bootstrap and of k-means.
     """
     from liftedstruct import evaluation
 
+    if queries is not None and (compare is not None or out is None):
+        raise ValueError("--queries must be given with --out FILE.json and without --compare, got other flags. Change them.")
     if out is None:
         out = evaluation.scores_file(file)
         if out.is_file() and not file.is_dir():
@@ -284,7 +288,7 @@ def evaluate(
     if compare is not None:
         evaluation.check_comparable(file, compare, labels)
     settings: dict[str, Any] = {"ks": whole_numbers("--ks", ks), "clustering": clustering, "n_clusters": n_clusters}
-    settings |= {"labels": labels, "singles": singles, "seed": seed, "progress": True}
+    settings |= {"labels": labels, "queries": queries, "singles": singles, "seed": seed, "progress": True}
     scores = evaluation.evaluate_file(file, **settings)
     print(scores)
     scores.save(out)

@@ -39,8 +39,12 @@ def evaluate(
     progress: bool = False,
     ids: Ids | None = None,
     protocol: Mapping[str, str] | None = None,
+    queries: EmbeddingsLike | None = None,
+    query_labels: LabelsLike | None = None,
 ) -> Scores:
     """Compute Recall@K, NMI and F1 as in the paper, with 95 % confidence intervals from a class bootstrap.
+
+    With `queries`, compute Recall@K of the queries in the gallery of all images, without clustering.
 
     The interval estimates how much the score would vary between test sets with the same number of classes of the same kind.
     `liftedstruct.evaluation.resampling` describes the method and its coverage. If the score is the same in all classes, the
@@ -50,15 +54,17 @@ def evaluate(
         embeddings: (n, d), any float type. Distances are Euclidean.
         labels: (n,), integers or strings, with at least two classes.
         ks: values of K for Recall@K.
-        clustering: clustering for NMI and F1. None or "none" skips both metrics.
+        clustering: clustering for NMI and F1. None or "none" skips both metrics, and so do queries.
         n_clusters: number of clusters. Default: the number of classes.
         singles: whether images that are alone in their class are excluded from Recall@K or count as misses.
         samples: number of bootstrap draws.
         seed: seed of the bootstrap and of k-means.
         progress: print progress to stderr.
-        ids: (n,), ids of the images, such as their paths. `compare` rejects scores with different ids.
+        ids: (n,), ids of the images, or of the queries, such as their paths. `compare` rejects scores with different ids.
         protocol: further lines to print and save with the scores: trunk, weights, crop, ... Lines that this function
             writes itself, such as "images" and "distance", take precedence.
+        queries: (m, d), embeddings of queries that are not in the gallery. Default: every image is a query.
+        query_labels: (m,), labels of the queries.
 
     Returns:
         The scores with their intervals and protocol. Print them for a table; `Scores.save` writes them as JSON.
@@ -87,22 +93,26 @@ def evaluate(
     n, n_classes = len(y), int(y.max()) + 1
     if n_classes < 2:
         raise ValueError("labels must have at least two classes, got one. Add images of another class.")
-    if n_classes == n:
+    if n_classes == n and queries is None:
         raise ValueError(f"labels must have a class with at least two images, got {n} images of {n} classes. Add images.")
     ks, missed = check_ks(ks), pick(SINGLES, singles, "singles")
-    names = pick(CLUSTERINGS, "none" if clustering is None else clustering, "clustering")
+    names = pick(CLUSTERINGS, "none" if clustering is None or queries is not None else clustering, "clustering")
     K = n_classes if n_clusters is None else check_count("n_clusters", n_clusters)
     if names and n < K:
         raise ValueError(f"n_clusters must be at most the number of images, got {K:,} for {n:,} images. Use fewer clusters.")
     check_count("samples", samples), check_count("seed", seed, 0)
-    if ids is not None and np.shape(ids) != (n,):
-        raise ValueError(f"ids must have shape (n,), got {np.shape(ids)} for {n:,} images. Pass one id per image.")
-    own = {"images": f"{n:,}", "classes": f"{n_classes:,}", "distance": "Euclidean"}
-
-    ranks = first_ranks(X, y, progress)
-    alone = int((ranks == 0).sum())
-    if alone:
-        own["single-image classes"] = f"{alone:,}, {'counted as misses in' if missed else 'excluded from'} Recall@K"
+    count = n if queries is None else len(queries)  # queries
+    if ids is not None and np.shape(ids) != (count,):
+        raise ValueError(f"ids must have shape (n,), got {np.shape(ids)} for {count:,} images. Pass one id per image.")
+    own, alone = {"images": f"{n:,}", "classes": f"{n_classes:,}", "distance": "Euclidean"}, "single-image classes"
+    ranks = first_ranks(X, labels, progress, queries, query_labels)
+    if query_labels is not None:
+        own, alone = {"queries": f"{count:,}", "gallery": own.pop("images"), **own}, "queries of no class in the gallery"
+        y = by_first_image(as_classes(query_labels)[0])
+        if not ranks.any():
+            raise ValueError(f"query_labels must have a class of the gallery, got {count} queries of others. Check the labels.")
+    if absent := int((ranks == 0).sum()):
+        own[alone] = f"{absent:,}, {'counted as misses in' if missed else 'excluded from'} Recall@K"
     clusters = {}
     for name in names:
         if progress:

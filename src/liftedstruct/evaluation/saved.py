@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liftedstruct.data import META, read_record
-from liftedstruct.embeddings import EMBEDDINGS, SCORES, Embeddings, check_current, embeddings_file
+from liftedstruct.embeddings import EMBEDDINGS, OF, SCORES, SHA, Embeddings, check_current, embeddings_file
 from liftedstruct.evaluation.evaluating import by_first_image, digest_of, evaluate
 from liftedstruct.evaluation.scores import Scores, same_ids
 
@@ -29,7 +29,9 @@ TEST_EVALUATIONS_FILE = "test-evaluations.jsonl"  # file name in the folder of a
 TEST_EVALUATIONS, CHECKSUM = "evaluations on the test classes", "embeddings SHA-256"  # keys of the protocol
 
 
-def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings: Any) -> Scores:
+def evaluate_file(
+    path: str | Path, labels: str | Path | None = None, queries: str | Path | None = None, **settings: Any
+) -> Scores:
     """Evaluate saved embeddings. The scores are returned, not saved.
 
     Every evaluation that includes test classes of a prepared dataset is logged in `test-evaluations.jsonl` in the folder of
@@ -38,18 +40,34 @@ def evaluate_file(path: str | Path, labels: str | Path | None = None, **settings
     Args:
         path: run folder, or an embeddings file that `Embeddings.load` can read.
         labels: labels file, if the labels are not in the embeddings file.
+        queries: embeddings file of queries by the same embedder; the images of the first file are their gallery.
         settings: keyword arguments of `evaluate`, such as `ks` and `clustering`.
 
     """
-    found = Embeddings.load(path, labels)
-    protocol = {**found.protocol, CHECKSUM: _checksum(found.embeddings)}
-    scores = replace(evaluate(found.embeddings, found.labels, protocol=protocol, **settings), images=_image_ids(found))
-    if found.part not in ("test", "all") or not found.data:  # "all" includes the test classes
-        return scores
-    return replace(
-        scores,
-        protocol={**scores.protocol, TEST_EVALUATIONS: _log_test_evaluation(Path(found.data), embeddings_file(path), scores)},
-    )
+    gallery = Embeddings.load(path, labels)
+    asked = gallery if queries is None else Embeddings.load(queries)
+    protocol = {**gallery.protocol, CHECKSUM: _checksum(gallery.embeddings)}
+    if queries is not None:
+        whose = [each.protocol.get(OF, str(file)) for each, file in ((asked, queries), (gallery, path))]
+        if asked.protocol.get(SHA) != gallery.protocol.get(SHA):
+            raise ValueError(
+                f"queries must be embedded like their gallery, {whose[1]}, got {whose[0]}. Use one embedder for both."
+            )
+        protocol |= {"queries of": whose[0], f"query {CHECKSUM}": _checksum(asked.embeddings)}
+        settings |= {"queries": asked.embeddings, "query_labels": _class_names(asked)}
+    of_gallery = gallery.labels if queries is None else _class_names(gallery)
+    scores = evaluate(gallery.embeddings, of_gallery, protocol=protocol, **settings)
+    scores = replace(scores, images=_image_ids(asked))
+    for each, file in ((asked, queries or path), (gallery, path)):
+        if each.part in ("test", "all") and each.data:  # "all" includes the test classes
+            logged = _log_test_evaluation(Path(each.data), embeddings_file(file), scores)
+            return replace(scores, protocol={**scores.protocol, TEST_EVALUATIONS: logged})
+    return scores
+
+
+def _class_names(found: Embeddings) -> list[str]:
+    """Return the class name of each image."""
+    return [found.class_names[label] for label in found.labels]
 
 
 def scores_file(path: str | Path) -> Path:
