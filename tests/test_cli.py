@@ -363,7 +363,7 @@ def test_a_run_keeps_its_embeddings_and_scores(workplace: Path, tmp_path: Path, 
     for source, *options in (("small",), (str(run / "embedder.safetensors"),), (str(run), "--dim", "0")):
         assert main(["embed", source, prepared, *options]) == 1
         assert (
-            "--out must be given with --dim, with --hflip, or if the source is not a run folder, got none. "
+            "--out must be given with image files, --dim or --hflip, or if the source is not a run folder, got none. "
             "Pass --out FILE.npz." in capsys.readouterr().err
         )
 

@@ -17,6 +17,10 @@ from liftedstruct.trunks import make_trunk
 from noise import make_embedder, noise_images, pixels_of, split_again
 
 
+def images_of(packed: PackedImages, rows: Any) -> tuple[Any, Any, tuple[str, ...]]:
+    return packed.contents[rows], packed.labels[rows], packed.class_names
+
+
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> PackedImages:
     return noise_images(tmp_path_factory.mktemp("noise"))
@@ -197,12 +201,12 @@ def test_seen_images_are_recognized_by_their_files(packed: PackedImages, tmp_pat
     """Images match by the bytes of their files, at any prepared size; classes also match by name."""
     trained_on = TrainedOn.of(packed, packed.train, packed.validation, 7)  # classes a and b, of 5 images each
     assert trained_on.class_names == ("a", "b")
-    assert trained_on.seen(packed, packed.test) == Seen(0, len(packed.test), 0, 2, 0, 0)
-    assert trained_on.seen(packed, packed.train) == Seen(10, 10, 2, 2, 0, 0)
+    assert trained_on.seen(*images_of(packed, packed.test)) == Seen(0, len(packed.test), 0, 2, 0, 0)
+    assert trained_on.seen(*images_of(packed, packed.train)) == Seen(10, 10, 2, 2, 0, 0)
     other = split_again(packed, tmp_path / "other", [1, 4])
-    assert trained_on.seen(other, other.test) == Seen(5, 9, 1, 2, 0, 0)
+    assert trained_on.seen(*images_of(other, other.test)) == Seen(5, 9, 1, 2, 0, 0)
     renamed = split_again(packed, tmp_path / "renamed", [1, 4], tuple("vwxyz"))
-    assert trained_on.seen(renamed, renamed.test) == Seen(5, 9, 1, 2, 0, 0)
+    assert trained_on.seen(*images_of(renamed, renamed.test)) == Seen(5, 9, 1, 2, 0, 0)
     files = tmp_path / "files"
     files.mkdir()
     for path in packed.paths:
@@ -210,7 +214,7 @@ def test_seen_images_are_recognized_by_their_files(packed: PackedImages, tmp_pat
             image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(files / path)
     images = ImageSet("noise", files, FolderSource(files), packed.paths, packed.labels, packed.class_names, np.array([1, 4]))
     mirrored = prepare(images, tmp_path / "mirrored", size=24, progress=False)
-    assert trained_on.seen(mirrored, mirrored.test) == Seen(0, 9, 0, 2, 1, 0)
+    assert trained_on.seen(*images_of(mirrored, mirrored.test)) == Seen(0, 9, 0, 2, 1, 0)
     assert (
         str(Seen(0, 9, 0, 2, 1, 0)) == "none of 9 images, none of 2 classes; 1 classes only share a name with a training class"
     )
@@ -239,11 +243,11 @@ def test_the_training_record_is_not_a_view_of_the_file(packed: PackedImages, tmp
     with file.open("r+b") as stream:  # overwrite in place, as cp does
         stream.write(b"\0" * file.stat().st_size)
     assert again.trained_on
-    assert again.trained_on.seen(packed, packed.train).images == 10
+    assert again.trained_on.seen(*images_of(packed, packed.train)).images == 10
 
 
 def test_validation_images_are_counted_separately(packed: PackedImages) -> None:
-    seen = TrainedOn.of(packed, packed.train, packed.validation, 7).seen(packed, packed.validation)
+    seen = TrainedOn.of(packed, packed.train, packed.validation, 7).seen(*images_of(packed, packed.validation))
     n = len(packed.validation)
     assert seen == Seen(0, n, 0, 1, 0, n)
     assert str(seen) == f"none of {n} images, none of 1 classes; {n} images were validation images"

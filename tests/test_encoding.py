@@ -1,6 +1,7 @@
 """Images of every kind get the embedding that they have in a prepared dataset."""
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import liftedstruct as ls
+from liftedstruct.cli import main
 from liftedstruct.data import FolderSource, ImageSet
 from liftedstruct.embedder import Embedder, open_embedder
+from liftedstruct.embeddings import Embeddings, embed_files
 from liftedstruct.trunks import make_trunk
 
 SIZE, CROP = 40, 32
@@ -140,6 +143,18 @@ def test_bad_images_are_named(embedder: Embedder, folder: Path, tmp_path: Path) 
         embedder.encode([good], batch_size=0)
 
 
+def test_unreadable_images_can_be_left_out(embedder: Embedder, folder: Path, tmp_path: Path) -> None:
+    good = sorted(folder.iterdir())
+    (tmp_path / "empty.png").touch()
+    mixed: list[Any] = [tmp_path / "none.jpg", *good[:3], b"GIF89a", *good[3:], tmp_path / "empty.png"]
+    reasons: dict[int, str] = {}
+    X = embedder.encode(mixed, batch_size=2, unreadable=reasons)
+    np.testing.assert_allclose(X, embedder.encode(good), atol=1e-6)
+    assert list(reasons) == [0, 4, len(mixed) - 1]
+    assert (reasons[0], reasons[len(mixed) - 1]) == ("missing", "empty file")
+    assert embedder.encode([tmp_path / "none.jpg"], unreadable={}).shape == (0, 8)
+
+
 def test_a_changed_embedder_encodes_anew(folder: Path) -> None:
     """The folded copy is kept between calls, but not beyond a change of the weights or the pooling."""
     embedder = Embedder(make_trunk("small", pretrained=False), 8, crop=CROP, size=SIZE).eval()
@@ -167,7 +182,7 @@ def test_load_remembers_the_preprocessing(embedder: Embedder, folder: Path, tmp_
         Embedder(make_trunk("small", pretrained=False), resize_mode="pad")
 
 
-def test_a_run_encodes_like_its_dataset(tmp_path: Path) -> None:
+def test_a_run_encodes_like_its_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The preprocessing of the training data goes from `prepare` through `train` into the embedder."""
     folder = tmp_path / "photos"
     for i in range(8):
@@ -182,3 +197,28 @@ def test_a_run_encodes_like_its_dataset(tmp_path: Path) -> None:
     expected = ls.embed(embedder, data)
     X = embedder.encode([folder / path for path in expected.paths])
     np.testing.assert_allclose(X, expected.embeddings, atol=1e-5)
+
+    (folder / "class0" / "broken.png").write_bytes(b"half")
+    found, left_out = embed_files(embedder, [folder])
+    assert left_out == {str(folder / "class0" / "broken.png"): "not an image, or broken at its start"}
+    assert [Path(path).name for path in found.paths] == [f"{i}.png" for i in range(8)]
+    assert [found.class_names[label] for label in found.labels] == [f"class{i // 2}" for i in range(8)]
+    np.testing.assert_allclose(found.embeddings, expected.embeddings[np.argsort(expected.paths)], atol=1e-5)
+    assert found.seen is not None
+    assert (found.seen.images, found.seen.n_images) == (len(data.train), 8)
+    out, one = tmp_path / "found.npz", str(folder / "class1" / "2.png")
+    assert main(["embed", str(tmp_path / "run"), str(folder), "--out", str(out)]) == 0
+    assert np.array_equal(Embeddings.load(out).embeddings, found.embeddings)
+    (tmp_path / "list.csv").write_text("path,price\nphotos/class1/2.png,3\nphotos/class0/0.png,4\n")
+    assert main(["embed", str(tmp_path / "run"), str(tmp_path / "list.csv"), one, "--out", str(out)]) == 0
+    again = Embeddings.load(out)
+    assert np.array_equal(again.embeddings[0], again.embeddings[2])
+    assert (again.class_names, len(again)) == (("",), 3)
+    assert capsys.readouterr().err.count("is left out: not an image") == 1
+    for wrong, message in (
+        ([str(tmp_path / "none.jpg")], "images must be existing files or folders, got"),
+        ([str(folder), "--crop", "8"], "--part, --crop and --hflip need a prepared dataset"),
+        ([str(folder / "class0" / "broken.png")], r"at least one image must be readable, got 1 \('.*broken.png: not an image"),
+    ):
+        assert main(["embed", str(tmp_path / "run"), *wrong, "--out", str(out)]) == 1
+        assert re.search(message, capsys.readouterr().err)

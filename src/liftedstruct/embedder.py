@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,16 +100,16 @@ class TrainedOn:
         images, others = (np.unique(packed.contents[each]) for each in (rows, validation))
         return TrainedOn(step, packed.checksum, names, images, others)
 
-    def seen(self, packed: PackedImages, rows: Indices) -> Seen:
-        """Return how many of these images and their classes were seen in training."""
-        seen = np.isin(packed.contents[rows], self.images)
-        labels, of = np.unique(packed.labels[rows], return_inverse=True)
+    def seen(self, contents: NDArray[np.uint64], labels: Indices, class_names: Sequence[str]) -> Seen:
+        """Return how many of the images with these hashes, and of their classes, were seen in training."""
+        seen = np.isin(contents, self.images)
+        labels, of = np.unique(labels, return_inverse=True)
         counts, sizes = np.bincount(of, weights=seen), np.bincount(of)
         names = set(map(name_key, self.class_names))
-        named = np.array([name_key(packed.class_names[label]) in names for label in labels])
+        named = np.array([name_key(class_names[label]) in names for label in labels])
         trained = (named & (counts > 0)) | (2 * counts >= sizes)
-        chosen_by = int(np.isin(packed.contents[rows], self.validation).sum())
-        return Seen(int(seen.sum()), len(rows), int(trained.sum()), len(labels), int((named & ~trained).sum()), chosen_by)
+        chosen_by = int(np.isin(contents, self.validation).sum())
+        return Seen(int(seen.sum()), len(contents), int(trained.sum()), len(labels), int((named & ~trained).sum()), chosen_by)
 
 
 class Embedder(nn.Module):
@@ -184,7 +184,11 @@ class Embedder(nn.Module):
         return normalize(y.float()) if self.normalize else y
 
     def encode(
-        self, images: ImageLike | Iterable[ImageLike], batch_size: int = 64, progress: bool = False
+        self,
+        images: ImageLike | Iterable[ImageLike],
+        batch_size: int = 64,
+        progress: bool = False,
+        unreadable: dict[int, str] | None = None,
     ) -> NDArray[np.float32]:
         """Return the embeddings of images, (n, dim).
 
@@ -197,6 +201,8 @@ class Embedder(nn.Module):
                 (h, w, 4), mixed and of any size; or a single one.
             batch_size: images per batch. It affects speed, memory and rounding only.
             progress: show a progress bar, or lines of text if stderr is not a terminal.
+            unreadable: dict that collects the reason for each image that cannot be read, by its position; these images have no
+                row. Default: raise an error.
 
         Raises:
             ValueError: if an image cannot be read, with its path or position.
@@ -210,7 +216,7 @@ class Embedder(nn.Module):
             return found
 
         preprocessing = Preprocessing(self.size, self.resize_mode, self.crop)
-        return encode(network, images, preprocessing, self.width, batch_size, progress)
+        return encode(network, images, preprocessing, self.width, batch_size, progress, unreadable)
 
     def _folded(self) -> "Embedder":
         """Return a copy for inference with folded batch norms. It is made again when a weight has changed."""

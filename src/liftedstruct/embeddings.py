@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from liftedstruct.data import Indices, PackedImages
+from liftedstruct.data import FolderSource, Indices, PackedImages, brief, content_hash, list_files
 from liftedstruct.embedder import EMBEDDER, Embedder, Seen
 from liftedstruct.runtime.arrays import UNNAMED, load_arrays
 from liftedstruct.runtime.atomic import replacing
@@ -23,7 +23,19 @@ from liftedstruct.runtime.memory import kept_memory
 from liftedstruct.runtime.progress import Bar
 from liftedstruct.trunks import folded
 
-__all__ = ["EMBEDDINGS", "OF", "SCORES", "SEEN", "SHA", "Embeddings", "check_current", "embed", "embed_rows", "embeddings_file"]
+__all__ = [
+    "EMBEDDINGS",
+    "OF",
+    "SCORES",
+    "SEEN",
+    "SHA",
+    "Embeddings",
+    "check_current",
+    "embed",
+    "embed_files",
+    "embed_rows",
+    "embeddings_file",
+]
 
 EMBEDDINGS, SCORES = "embeddings.npz", "scores.json"  # file names in a run folder
 PARTS = ("test", "validation", "train", "all")
@@ -235,7 +247,8 @@ def embed(
     packed.center_crops(extremes, crop)  # check rows and crop before any work
     paths = tuple(packed.paths[row] for row in indices)
     part, trained_on = _part(packed, indices), embedder.trained_on
-    seen = trained_on.seen(packed, indices) if trained_on else None
+    contents, labels = packed.contents[indices], packed.labels[indices]
+    seen = trained_on.seen(contents, labels, packed.class_names) if trained_on else None
     if trained_on and seen and seen.classes and part in ("test", "validation") and trained_on.checksum != packed.checksum:
         raise ValueError(
             f"the {part} classes of {packed.folder} must be unseen, but {embedder.origin} was trained on {seen}. "
@@ -243,24 +256,70 @@ def embed(
         )
     return Embeddings(
         embeddings=embed_rows(embedder, packed, indices, batch_size, crop, progress, hflip),
-        labels=packed.labels[indices],
+        labels=labels,
         class_names=packed.class_names,
         paths=paths,
         rows=indices.astype(np.int64),
-        contents=packed.contents[indices],
+        contents=contents,
         seen=seen,
         part=part,
         data=str(packed.folder),
-        protocol=_protocol(embedder, packed, part, crop, seen) | ({"hflip": "averaged"} if hflip else {}),
+        protocol=_protocol(embedder, f"{part} images of {packed.folder.name} (checksum {packed.checksum[:12]})", seen)
+        | {"data": packed.name, "checksum": packed.checksum}
+        | {"size": packed.size, "resize_mode": packed.resize_mode, "crop": crop}
+        | ({"hflip": "averaged"} if hflip else {}),
     )
 
 
-def _protocol(embedder: Embedder, packed: PackedImages, part: str, crop: int, seen: Seen | None) -> dict[str, Any]:
+def embed_files(
+    embedder: Embedder, paths: Sequence[str | Path], batch_size: int = 64, progress: bool = False
+) -> tuple[Embeddings, dict[str, str]]:
+    """Embed image files: folders, CSV lists with a column `path`, and images. The class of an image is its folder or `label`.
+
+    Args:
+        embedder: trained embedder.
+        paths: folders, CSV files or images.
+        batch_size: images per batch.
+        progress: show progress.
+
+    Returns:
+        The embeddings, and the reason for each image that could not be read, by its path.
+    """
+    files, names = list_files(paths)
+    unreadable: dict[int, str] = {}
+    X = embedder.encode(files, batch_size, progress, unreadable)
+    kept = [i for i in range(len(files)) if i not in unreadable]
+    left_out = {files[i]: reason for i, reason in unreadable.items()}
+    if not kept:
+        raise ValueError(
+            f"at least one image must be readable, got {brief(f'{file}: {reason}' for file, reason in left_out.items())}."
+        )
+    labels, class_names = as_classes(np.array([names[i] for i in kept], dtype=np.str_))
+    source = FolderSource(Path())
+    contents = np.array([content_hash(source, files[i]) for i in kept], np.uint64)
+    distinct = tuple(map(str, class_names))
+    seen = embedder.trained_on.seen(contents, labels, distinct) if embedder.trained_on else None
+    found = Embeddings(
+        embeddings=X,
+        labels=labels,
+        class_names=distinct,
+        paths=tuple(files[i] for i in kept),
+        rows=np.empty(0, np.int64),
+        contents=contents,
+        seen=seen,
+        part="all",
+        data="",
+        protocol=_protocol(embedder, f"{len(kept):,} files", seen)
+        | {"size": embedder.size, "resize_mode": embedder.resize_mode, "crop": embedder.crop},
+    )
+    return found, left_out
+
+
+def _protocol(embedder: Embedder, images: str, seen: Seen | None) -> dict[str, Any]:
     """Return how the embeddings were computed. The first entries identify the embedder, the images and the training overlap."""
     trained_on = embedder.trained_on
     whose = f"{embedder.origin}, step {trained_on.step:,}" if trained_on else f"{embedder.origin}, no training recorded"
-    images = f"{part} images"
-    protocol: dict[str, Any] = {OF: f"{whose}; {images} of {packed.folder.name} (checksum {packed.checksum[:12]})"}
+    protocol: dict[str, Any] = {OF: f"{whose}; {images}"}
     if trained_on and seen:
         protocol |= {SEEN: str(seen), STEP: trained_on.step}
     return protocol | {
@@ -271,11 +330,6 @@ def _protocol(embedder: Embedder, packed: PackedImages, part: str, crop: int, se
         "pool": embedder.trunk.pool,
         "dim": embedder.width,
         "normalized": embedder.normalize,
-        "data": packed.name,
-        "checksum": packed.checksum,
-        "size": packed.size,
-        "resize_mode": packed.resize_mode,
-        "crop": crop,
     }
 
 

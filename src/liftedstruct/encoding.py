@@ -4,6 +4,7 @@ An image is prepared exactly as `prepare` and `embed` do it, so the embeddings a
 decode the next batches while the network encodes the current one.
 """
 
+import itertools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -50,6 +51,7 @@ def encode(
     dim: int,
     batch_size: int = 64,
     progress: bool = False,
+    unreadable: dict[int, str] | None = None,
 ) -> NDArray[np.float32]:
     """Return the embeddings of images, (n, dim); see `Embedder.encode`.
 
@@ -60,6 +62,8 @@ def encode(
         dim: embedding dimension.
         batch_size: images per batch.
         progress: show progress.
+        unreadable: dict that collects the reason for each image that cannot be read, by its position; these images have no row.
+            Default: raise an error.
 
     """
     single = isinstance(images, str | os.PathLike | bytes | Image.Image) or getattr(images, "ndim", 4) < 4
@@ -71,22 +75,33 @@ def encode(
         ThreadPoolExecutor(available_cores(), "decode") as pool,
         Bar("encode", len(sequence), wanted=progress) as bar,
     ):
-        crops = _crops(sequence, preprocessing, pool, batch_size)
+        crops, n = _crops(sequence, preprocessing, pool, batch_size), 0
         for at in range(0, len(sequence), batch_size):
-            pixels = np.stack([next(crops) for _ in sequence[at : at + batch_size]])
-            X[at : at + len(pixels)] = network(pixels)
-            bar.advance(len(pixels))
-    return X
+            pixels = []
+            for i, crop in enumerate(itertools.islice(crops, batch_size), start=at):
+                if not isinstance(crop, ImageError):
+                    pixels.append(crop)
+                elif unreadable is None:
+                    raise ValueError(f"images must be readable, got {_name(i, sequence[i])}: {crop}. Leave it out.") from crop
+                else:
+                    unreadable[i] = str(crop)
+                bar.advance()
+            if pixels:
+                X[n : n + len(pixels)] = network(np.stack(pixels))
+                n += len(pixels)
+    return X[:n]
 
 
-def _crops(images: Sequence[Any], preprocessing: Preprocessing, pool: Executor, batch_size: int) -> Iterator[Pixels]:
+def _crops(
+    images: Sequence[Any], preprocessing: Preprocessing, pool: Executor, batch_size: int
+) -> Iterator[Pixels | ImageError]:
     source = MemorySource(images)
 
-    def crop_of(i: int) -> Pixels:
+    def crop_of(i: int) -> Pixels | ImageError:
         try:
             return preprocessing.crop_of(source, str(i))
         except ImageError as error:
-            raise ValueError(f"images must be readable, got {_name(i, images[i])}: {error}. Leave it out.") from error
+            return error
 
     return map_ahead(pool, crop_of, range(len(images)), AHEAD * batch_size)
 

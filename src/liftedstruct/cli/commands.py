@@ -195,7 +195,7 @@ def train(data: str | None = None, preset: str | None = None, config: Path | Non
 
 def embed(
     source: str,
-    folder: Path,
+    images: list[Path],
     out: Path | None = None,
     part: Literal["test", "train", "validation", "all"] = "test",
     dim: int | None = None,
@@ -206,13 +206,14 @@ def embed(
     device: str | None = None,
     seed: int = 0,
 ) -> None:
-    """Embed the images of a prepared dataset with a run, an embedder file or a trunk that was not fine-tuned.
+    """Embed the images of a prepared dataset, or image files, with a run, an embedder file or a trunk that was not fine-tuned.
 
     Args:
         source: run folder, embedder file, or name of a trunk (see "liftedstruct list trunks").
-        folder: folder of a prepared dataset.
+        images: folder of a prepared dataset; or folders of images, CSV files with a column path, and images. The class of an
+            image is its folder, or the column label.
         out: .npz file to write. Default: embeddings.npz in the run folder.
-        part: part of the split to embed.
+        part: part of the split of a prepared dataset to embed.
         dim: use only the first dimensions of the embedder, or 0 for the pooled features of the trunk, without the head.
             Default: all dimensions of the embedder.
         weights: file with the trunk's weights. Default: the pretrained weights that come with the trunk, if any.
@@ -222,26 +223,36 @@ def embed(
         device: cpu, cuda or cuda:N. Default: cuda if available.
         seed: seed of the weights of a trunk without pretrained weights.
     """
-    from liftedstruct.data import PackedImages
+    from liftedstruct.data import META, PackedImages
     from liftedstruct.embedder import open_embedder
-    from liftedstruct.embeddings import EMBEDDINGS, OF
+    from liftedstruct.embeddings import EMBEDDINGS, OF, embed_files
     from liftedstruct.embeddings import embed as embed_images
     from liftedstruct.training import find_device
     from liftedstruct.trunks import TRUNKS
 
+    files = len(images) > 1 or not (images[0] / META).is_file()
+    if files and (hflip or crop is not None or part != "test"):
+        raise ValueError(f"--part, --crop and --hflip need a prepared dataset, got {images[0]}. Leave them out, or prepare it.")
     if out is None:
-        if source in TRUNKS or not Path(source).is_dir() or dim is not None or hflip:
+        if files or source in TRUNKS or not Path(source).is_dir() or dim is not None or hflip:
             raise ValueError(
-                "--out must be given with --dim, with --hflip, or if the source is not a run folder, got none. "
+                "--out must be given with image files, --dim or --hflip, or if the source is not a run folder, got none. "
                 "Pass --out FILE.npz."
             )
         out = Path(source) / EMBEDDINGS
     check_out("--out", out)
-    embedder, packed = open_embedder(source, weights, pooled=dim == 0, seed=seed), PackedImages(folder)
+    embedder = open_embedder(source, weights, pooled=dim == 0, seed=seed)
     if dim not in (None, 0, embedder.dim):
         embedder = embedder.truncated(dim)
-    rows = None if part == "all" else getattr(packed, part)
-    result = embed_images(embedder.to(find_device(device)), packed, rows, batch_size, crop, progress=True, hflip=hflip)
+    embedder = embedder.to(find_device(device))
+    if files:
+        result, left_out = embed_files(embedder, images, batch_size, progress=True)
+        for file, reason in left_out.items():
+            say(f"warning: {file} is left out: {reason}")
+    else:
+        packed = PackedImages(images[0])
+        rows = None if part == "all" else getattr(packed, part)
+        result = embed_images(embedder, packed, rows, batch_size, crop, progress=True, hflip=hflip)
     result.save(out)
     print(f"{len(result):,} embeddings of {embedder.width:,} dimensions in {out}: {result.protocol[OF]}")
     if result.seen and result.seen.any:

@@ -36,7 +36,7 @@ COMMANDS: dict[str, Command] = {
         commands.check, "liftedstruct check photos/ --fix photos-fixed.csv", ("data",), failed=2
     ),  # exit code 1 means serious issues
     "demo": Command(commands.demo, "liftedstruct demo"),
-    "embed": Command(commands.embed, "liftedstruct embed run/ prepared/ --out test.npz --part test", ("source", "folder")),
+    "embed": Command(commands.embed, "liftedstruct embed run/ prepared/ --out test.npz --part test", ("source", "images")),
     "evaluate": Command(commands.evaluate, "liftedstruct evaluate embeddings.npz --ks 1,2,4,8 --clustering both", ("file",)),
     "figure": Command(commands.figure, "liftedstruct figure failures run/ --out failures.pdf --count 6", ("kind", "runs")),
     "fit": Command(commands.fit, "liftedstruct fit photos/ --out fitted/", ("data",)),

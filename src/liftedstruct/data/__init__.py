@@ -8,7 +8,8 @@ from pathlib import Path
 
 from liftedstruct.data.checkup import CheckUp, check_dataset, check_list_file, write_fixed_list
 from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS, KnownDataset
-from liftedstruct.data.decoding import RESIZE_MODES, ImageError, decode
+from liftedstruct.data.decoding import RESIZE_MODES, ImageError, content_hash, decode
+from liftedstruct.data.image_files import brief, list_files
 from liftedstruct.data.image_set import ImageSet, Indices
 from liftedstruct.data.packed import DEFAULT_SIZE, META, SIZE_PER_CROP, PackedImages, read_record
 from liftedstruct.data.preparing import OtherDatasetError, prepare
@@ -36,10 +37,13 @@ __all__ = [
     "PackedImages",
     "Source",
     "TarSource",
+    "brief",
     "check_dataset",
     "check_list_file",
+    "content_hash",
     "decode",
     "hold_out",
+    "list_files",
     "name_key",
     "prepare",
     "read_images",
