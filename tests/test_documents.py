@@ -238,8 +238,9 @@ def test_the_page_on_the_recipe_has_the_numbers_of_the_search() -> None:
 
 
 def test_test_classes_were_evaluated_once_per_score() -> None:
-    rows = json.loads((ROOT / "benchmarks" / "results" / "scores-cub.json").read_text())["rows"]
-    assert [row["test_evaluations"] for row in rows] == [1] * len(rows)
+    for name in ("cub", "cars"):
+        rows = json.loads((ROOT / "benchmarks" / "results" / f"scores-{name}.json").read_text())["rows"]
+        assert [row["test_evaluations"] for row in rows] == [1] * len(rows)
 
 
 MEASURED = r"(?<![\w.])\d[\d,.]* (?:ms|s|seconds|images/s|images per second|MB|GB)(?![\w/])"
