@@ -9,8 +9,9 @@ from pathlib import Path
 from liftedstruct.data.checkup import CheckUp, check_dataset, check_list_file, write_fixed_list
 from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS, KnownDataset
 from liftedstruct.data.decoding import RESIZE_MODES, ImageError, content_hash, decode
-from liftedstruct.data.image_files import brief, list_files
+from liftedstruct.data.image_files import brief
 from liftedstruct.data.image_set import ImageSet, Indices
+from liftedstruct.data.listing import ListedFile, list_files, list_items
 from liftedstruct.data.packed import DEFAULT_SIZE, META, SIZE_PER_CROP, PackedImages, read_record
 from liftedstruct.data.preparing import OtherDatasetError, prepare
 from liftedstruct.data.readers import FINDERS, READERS, read_images
@@ -32,6 +33,7 @@ __all__ = [
     "ImageSet",
     "Indices",
     "KnownDataset",
+    "ListedFile",
     "MemorySource",
     "OtherDatasetError",
     "PackedImages",
@@ -44,6 +46,7 @@ __all__ = [
     "decode",
     "hold_out",
     "list_files",
+    "list_items",
     "name_key",
     "prepare",
     "read_images",

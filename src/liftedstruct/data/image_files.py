@@ -1,12 +1,11 @@
 """Find image files in a folder by suffix, in the same order on every machine."""
 
-import csv
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SUFFIXES", "ImageTree", "brief", "image_tree", "is_image", "list_files"]
+__all__ = ["SUFFIXES", "ImageTree", "brief", "image_tree", "is_image"]
 
 SUFFIXES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
@@ -81,37 +80,6 @@ def image_tree(root: Path) -> ImageTree:
         warnings=tuple(f"{what} are left out: {brief(paths)}" for what, paths in left_out.items() if paths),
         left_out=tuple(path for paths in left_out.values() for path in paths),
     )
-
-
-def list_files(paths: Sequence[str | Path]) -> tuple[list[str], list[str]]:
-    """List the image files in folders, CSV files and single files, each with its class: its folder, the column `label`, or "".
-
-    A CSV file has a header with a column `path`, relative to its folder; its columns other than `label` are ignored.
-    """
-    files: list[str] = []
-    names: list[str] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            tree = image_tree(path)
-            for folder, images in tree.images.items():
-                files += [str(path / folder / name) for name in images]
-                names += [folder] * len(images)
-        elif not path.exists():
-            raise ValueError(f"images must be existing files or folders, got {path}. Check the path.")
-        elif path.suffix.lower() == ".csv":
-            with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-                reader = csv.DictReader(stream)
-                if "path" not in (reader.fieldnames or ()):
-                    raise ValueError(f"{path} must have a column path, got {brief(reader.fieldnames or ())}. Name the columns.")
-                for row in reader:
-                    files.append(str(path.parent / (row["path"] or "")))
-                    names.append(row.get("label") or "")
-        else:
-            files.append(str(path))
-            names.append("")
-    if not files:
-        raise ValueError(f"images must contain at least one image file, got none in {brief(map(str, paths))}. Check the path.")
-    return files, names
 
 
 def brief(names: Iterable[str], most: int = 5) -> str:

@@ -4,10 +4,9 @@ A reader takes a path and returns the whole dataset. If the data defines test cl
 has none, and `read_images` draws them.
 """
 
-import csv
 import difflib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from stat import S_ISDIR
@@ -17,6 +16,7 @@ import numpy as np
 from liftedstruct.data.datasets import find_cars, find_cub, find_online_products, read_cars, read_cub, read_online_products
 from liftedstruct.data.image_files import brief, image_tree
 from liftedstruct.data.image_set import ImageSet, Indices
+from liftedstruct.data.listing import csv_rows
 from liftedstruct.data.sources import FolderSource
 from liftedstruct.data.splits import NAME_VARIATION, group_by_name, hold_out
 from liftedstruct.runtime.checks import as_plain, check_count, pick
@@ -137,16 +137,17 @@ def read_folder(path: Path) -> ImageSet:
 def read_csv(path: Path) -> ImageSet:
     """Read a CSV file with a header and the columns `path`, `label` and, optionally, `split` (train, test or val).
 
-    Paths are absolute or relative to the folder of the file; other columns are ignored. Labels are used verbatim, including
-    leading and trailing whitespace, because folder names may have it too.
+    Without a column `label`, `product` is the label. Paths are absolute or relative to the folder of the file; other columns
+    are ignored. Labels are used verbatim, including leading and trailing whitespace, because folder names may have it too.
     """
     rows: list[tuple[str, str]] = []
     parts: dict[str, str] = {}
     seen: dict[str, tuple[int, str]] = {}  # full path -> first line with it, its label
     repeated: list[str] = []
     folder = path.parent.absolute()
-    for line, file, label, word in _csv_rows(path):
+    for line, file, label, others in csv_rows(path):
         where = f"{str(path)!r}, line {line}: "
+        word = others["split"].strip() if "split" in others else None
         if not file or not label:
             raise ValueError(f"{where}{'label' if file else 'path'} must not be empty. Fill it in, or remove the line.")
         if word is not None:
@@ -273,37 +274,3 @@ def _depth_of_split(folders: Iterable[str]) -> int | None:
         if len(words) > 1:
             return None
     return None
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:
-    """Yield the first line number, path, label and split of each row."""
-    if not path.is_file():
-        raise ValueError(f"a dataset of kind 'csv' must be a file, got the folder {str(path)!r}. Pass the .csv file in it.")
-    try:
-        # bytes that are not UTF-8 become surrogates, as in file names
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = [name.strip().lower() for name in next(reader, [])]
-            if not {"path", "label"} <= set(header):
-                raise ValueError(
-                    f"{str(path)!r} must have the comma-separated columns path and label, got the header {brief(header)}. "
-                    "Name the columns in the first line."
-                )
-            p, y = header.index("path"), header.index("label")
-            s = header.index("split") if "split" in header else None
-            last = reader.line_num
-            for row in reader:
-                first, last = last + 1, reader.line_num  # a quoted field may have line breaks
-                if not row:
-                    continue
-                if len(row) <= max(p, y, s or 0):
-                    raise ValueError(
-                        f"{str(path)!r}, line {first}: a row must have {len(header)} columns, got {len(row)}. "
-                        "Quote fields that contain commas, and write a comma for each empty field."
-                    )
-                yield first, row[p], row[y], None if s is None else row[s].strip()
-    except csv.Error as error:
-        raise ValueError(
-            f"{str(path)!r}, line {reader.line_num}: a row must be valid CSV, got: {error}. "
-            "Close quotes, and double quotes inside fields."
-        ) from error
