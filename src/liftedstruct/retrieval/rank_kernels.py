@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from liftedstruct.retrieval.exact_distances import Doubles, Integers, Singles, kernel, slack, squares
 
-__all__ = ["count", "nearest_positives"]
+__all__ = ["count", "nearest_others", "nearest_positives"]
 
 Bounds = tuple[np.float32, np.float32, np.float32]
 ColumnBounds = tuple[Singles, Singles, Singles]
@@ -34,35 +34,95 @@ def nearest_positives(
     p: Integers,
 ) -> None:
     """Update t_i, the squared distance to the nearest positive, and p_i, its index, from a block of G = a_i·a_j."""
-    d = X.shape[1]
     near, found = np.empty(G.shape[1], np.int64), np.empty(G.shape[1])
     for r in range(G.shape[0]):
         i = i0 + r
         first, last = max(starts[i] - j0, 0), min(stops[i] - j0, G.shape[1])  # the row's class
-        widest, best, guess = 0.0, -np.inf, -1
-        for q in range(first, last):
-            norm = norms[j0 + q]
-            v = G[r, q] - 0.5 * norm * norm
-            if j0 + q != i:
-                widest = max(widest, norm)
-                if v > best:
-                    best, guess = v, q
-        if guess >= 0:  # likely the nearest: few others then need an exact comparison
-            near[0] = order[j0 + guess]
-            squares(X, order[i], X, near, 1, found)
-            if found[0] < t[i] or (found[0] == t[i] and near[0] < p[i]):
-                t[i], p[i] = found[0], near[0]
-        c = 0.5 * (norms[i] * norms[i] - scale * scale * t[i])
-        low = c - slack(norms[i], widest, d, c, least)
-        n_near = 0
-        for q in range(first, last):
-            if j0 + q != i and not G[r, q] - 0.5 * norms[j0 + q] * norms[j0 + q] < low:
-                near[n_near] = order[j0 + q]
-                n_near += 1
-        squares(X, order[i], X, near, n_near, found)
-        for q in range(n_near):
-            if found[q] < t[i] or (found[q] == t[i] and near[q] < p[i]):
-                t[i], p[i] = found[q], near[q]
+        update_nearest(G[r], i, j0, first, last, X, order, norms, scale, least, t, p, near, found)
+
+
+@kernel
+def nearest_others(
+    G: Singles,
+    i0: int,
+    j0: int,
+    X: NDArray[np.floating],
+    order: Integers,
+    starts: Integers,
+    stops: Integers,
+    norms: Doubles,
+    scale: float,
+    least: float,
+    t: Doubles,
+    p: Integers,
+) -> None:
+    """Update t_i, the squared distance to the nearest image of another class, and p_i, its index, from a block of G."""
+    d, width = X.shape[1], G.shape[1]
+    near, found = np.empty(width, np.int64), np.empty(width)
+    half = (0.5 * norms[j0 : j0 + width] ** 2).astype(np.float32)
+    widest = norms[j0 : j0 + width].max()
+    for r in range(G.shape[0]):
+        i = i0 + r
+        left = min(max(starts[i] - j0, 0), width)
+        right = min(max(stops[i] - j0, left), width)
+        for first, last in ((0, left), (right, width)):
+            c = 0.5 * (norms[i] * norms[i] - scale * scale * t[i])
+            low = np.float32(c - slack(norms[i], widest, d, c, least))
+            if reaches(G[r, first:last], half[first:last], low):
+                update_nearest(G[r], i, j0, first, last, X, order, norms, scale, least, t, p, near, found)
+
+
+@kernel
+def reaches(row: Singles, half: Singles, low: np.float32) -> bool:
+    """Return whether any column is not certainly farther than the bound. The loop is written to be vectorized."""
+    n_open = np.int32(0)
+    for q in range(len(row)):
+        n_open = np.int32(n_open + np.int32(not row[q] - half[q] < low))
+    return int(n_open) > 0
+
+
+@kernel
+def update_nearest(
+    row: Singles,
+    i: int,
+    j0: int,
+    first: int,
+    last: int,
+    X: NDArray[np.floating],
+    order: Integers,
+    norms: Doubles,
+    scale: float,
+    least: float,
+    t: Doubles,
+    p: Integers,
+    near: Integers,
+    found: Doubles,
+) -> None:
+    """Update t_i and p_i from the columns first..last of its row of G, except from the image itself."""
+    widest, best, guess = 0.0, -np.inf, -1
+    for q in range(first, last):
+        norm = norms[j0 + q]
+        v = row[q] - 0.5 * norm * norm
+        if j0 + q != i:
+            widest = max(widest, norm)
+            if v > best:
+                best, guess = v, q
+    if guess >= 0:  # likely the nearest: few others then need an exact comparison
+        near[0] = order[j0 + guess]
+        squares(X, order[i], X, near, 1, found)
+        if found[0] < t[i] or (found[0] == t[i] and near[0] < p[i]):
+            t[i], p[i] = found[0], near[0]
+    c = 0.5 * (norms[i] * norms[i] - scale * scale * t[i])
+    low = c - slack(norms[i], widest, X.shape[1], c, least)
+    n_near = 0
+    for q in range(first, last):
+        if j0 + q != i and not row[q] - 0.5 * norms[j0 + q] * norms[j0 + q] < low:
+            near[n_near] = order[j0 + q]
+            n_near += 1
+    squares(X, order[i], X, near, n_near, found)
+    for q in range(n_near):
+        if found[q] < t[i] or (found[q] == t[i] and near[q] < p[i]):
+            t[i], p[i] = found[q], near[q]
 
 
 @kernel

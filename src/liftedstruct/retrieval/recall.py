@@ -8,20 +8,21 @@ float32, but the result is exact: see `liftedstruct.retrieval.exact_distances`.
 
 from collections.abc import Iterable
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from liftedstruct.distances import full_precision
-from liftedstruct.retrieval.exact_distances import Integers, Scaler, blocks_of
+from liftedstruct.retrieval.exact_distances import Doubles, Integers, Scaler, blocks_of
 from liftedstruct.retrieval.rank_kernels import count, nearest_positives
 from liftedstruct.retrieval.two_sets import gallery_and_queries
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, check_count, pick
 from liftedstruct.runtime.progress import Bar
 from liftedstruct.runtime.threads import limit_threads, parallel_for
 
-__all__ = ["SINGLES", "Recall", "check_ks", "first_ranks", "recall_at_k"]
+__all__ = ["COLUMNS", "ROWS", "SINGLES", "Recall", "SortedByClass", "check_ks", "first_ranks", "recall_at_k", "sorted_by_class"]
 
 ROWS, COLUMNS = 256, 1024  # of a product, so that it stays in the cache of its thread
 UNREACHED = 3e38  # c of an image without positives, larger than any product
@@ -134,22 +135,37 @@ def check_ks(ks: Iterable[int]) -> list[int]:
     return checked
 
 
-def _first_ranks(
-    X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: int = COLUMNS, gallery: int | None = None
-) -> Integers:
-    """Compute the ranks in blocks of `height` rows and `width` columns, shared among threads.
+class SortedByClass(NamedTuple):
+    """Images sorted by class, then by index: position i is image order[i]; its class in the gallery is starts[i]..stops[i]."""
 
-    Images are sorted by class, then by index: position i is image order[i], and the images of its class in the gallery are
-    starts[i]..stops[i]. If only the first `gallery` images are the gallery, the queries are the others, and follow them.
-    """
-    n, size, begin = len(X), gallery or len(X), gallery or 0  # the gallery is 0..size, the queries are begin..n
+    order: Integers
+    starts: Integers
+    stops: Integers
+    scaler: Scaler
+    norms: Doubles  # of the scaled images, by position
+
+
+def sorted_by_class(X: Tensor, y: Integers, gallery: int | None = None) -> SortedByClass:
+    """Sort images by class. If only the first `gallery` images are the gallery, the queries are sorted after them."""
+    size = gallery or len(X)
     order = np.argsort(y[:size], kind="stable")
     if gallery:
         order = np.concatenate((order, gallery + np.argsort(y[gallery:], kind="stable")))
     classes = y[order]
     starts, stops = np.searchsorted(classes[:size], classes), np.searchsorted(classes[:size], classes, "right")
     scaler = Scaler.fit(X)
-    norms = scaler.norms(X).numpy()[order]
+    return SortedByClass(order, starts, stops, scaler, scaler.norms(X).numpy()[order])
+
+
+def _first_ranks(
+    X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: int = COLUMNS, gallery: int | None = None
+) -> Integers:
+    """Compute the ranks in blocks of `height` rows and `width` columns, shared among threads.
+
+    If only the first `gallery` images are the gallery, the queries are the others, and follow them.
+    """
+    n, size, begin = len(X), gallery or len(X), gallery or 0  # the gallery is 0..size, the queries are begin..n
+    order, starts, stops, scaler, norms = sorted_by_class(X, y, gallery)
     source = X.numpy()
     t, p = np.full(n, np.inf), np.full(n, n)  # D² and index of each image's nearest positive         (n,)
     nearer = np.zeros(n, np.int64)
