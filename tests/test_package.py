@@ -19,6 +19,7 @@ STAGES = [
     *("distances", "losses"),
     *("retrieval", "samplers", "clustering", "projection"),
     *("trunks", "encoding", "embedder", "embeddings", "evaluation", "training", "estimator"),
+    "catalog",
     *("figures", "report"),
     *("recipes", "cli", "__main__"),
 ]
@@ -26,6 +27,7 @@ STAGES = [
 PUBLIC = [
     "BalancedSampler",
     "BatchInspection",
+    "Catalog",
     "Comparison",
     "ContrastiveLoss",
     "Embedder",

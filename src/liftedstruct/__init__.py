@@ -17,6 +17,7 @@ from liftedstruct.losses import (
 from liftedstruct.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from liftedstruct.catalog import Catalog
     from liftedstruct.clustering import affinity_propagation, kmeans, nmi, pairwise_f1
     from liftedstruct.data import ImageSet, PackedImages, check_dataset, prepare, read_images
     from liftedstruct.embedder import Embedder, load, open_embedder
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BalancedSampler",
     "BatchInspection",
+    "Catalog",
     "Comparison",
     "ContrastiveLoss",
     "Embedder",
@@ -83,6 +85,7 @@ __version__ = "0.1.0"
 __getattr__ = lazy_names(
     __name__,
     {
+        "catalog": ("Catalog",),
         "clustering": ("affinity_propagation", "kmeans", "nmi", "pairwise_f1"),
         "data": ("ImageSet", "PackedImages", "check_dataset", "prepare", "read_images"),
         "embedder": ("Embedder", "load", "open_embedder"),

@@ -1,0 +1,155 @@
+"""Add image files to a catalog: embed what is new or has changed, in chunks that are stored whole, so that a kill loses little."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from liftedstruct.catalog.store import Item
+from liftedstruct.catalog.where import OWN_FIELDS, Value, as_value, check_field, check_id
+from liftedstruct.data import ListedFile, list_items
+from liftedstruct.embedder import Embedder
+from liftedstruct.runtime.limits import available_cores
+from liftedstruct.runtime.progress import Bar
+from liftedstruct.runtime.threads import map_ahead
+
+if TYPE_CHECKING:
+    from liftedstruct.catalog.catalog import Catalog
+
+__all__ = ["Added", "add_images", "metadata_of"]
+
+CHUNK = 256  # items that are stored at once; a multiple of the batch size, so that batches are the same after a kill
+NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Added:
+    """Result of adding images.
+
+    Attributes:
+        added: number of new items.
+        updated: number of items whose image or fields have changed.
+        unchanged: number of items that were there already.
+        removed: number of items that were removed because they are not among the images.
+        unreadable: reason for each image that cannot be read, by its path; an item of an earlier version of it is kept.
+
+    """
+
+    added: int
+    updated: int
+    unchanged: int
+    removed: int
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        counts = {name: getattr(self, name) for name in ("added", "updated", "unchanged", "removed")}
+        counts["unreadable"] = len(self.unreadable)
+        return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count or name == "added")
+
+
+def add_images(
+    catalog: "Catalog",
+    embedder: Embedder,
+    paths: Sequence[str | Path],
+    prune: bool,
+    new_model: bool,
+    batch_size: int,
+    progress: bool,
+) -> Added:
+    """Add the images of folders, CSV files and single files to a catalog; see `Catalog.add`."""
+    wanted = _items(list_items(paths))
+    target = catalog.begin(embedder, embedder.width, new_model)
+    table, searched = target["table"], catalog.record["current"]["table"]
+    unreadable: dict[str, str] = {}
+    known = {item.id: item for item in catalog.store.items(table)}
+    if table != searched and not prune:
+        missing = [item.id for item in catalog.store.items(searched) if item.id not in wanted]
+        if missing:
+            raise ValueError(
+                f"a new model must embed all images of the catalog, but {len(missing):,} are not given ({missing[0]!r}, ...). "
+                "Pass all images, or --prune to leave them out."
+            )
+    new, changed, unchanged = list[Item](), list[Item](), 0
+    with ThreadPoolExecutor(available_cores()) as pool, Bar("check", len(wanted), wanted=progress) as bar:
+        for item, content in zip(wanted.values(), map_ahead(pool, _content, wanted.values(), 64), strict=True):
+            bar.advance()
+            if isinstance(content, OSError):
+                unreadable[item.path] = f"cannot be read: {(content.strerror or str(content)).lower()}"
+                continue
+            item, before = replace(item, content=content), known.get(item.id)
+            if before is None or before.content != content:
+                new.append(item)
+            elif replace(before, seq=-1) != item:
+                changed.append(replace(item, seq=before.seq))
+            else:
+                unchanged += 1
+    for at in range(0, len(changed), CHUNK):  # other fields, same image: keep the vector
+        some = changed[at : at + CHUNK]
+        vectors = catalog.store.get(table, [item.seq for item in some])
+        catalog.store.put(table, some, np.stack([vectors[item.seq][1] for item in some]))
+    added = 0
+    with Bar("embed", len(new), wanted=progress) as bar:
+        for at in range(0, len(new), CHUNK):
+            some, bad = new[at : at + CHUNK], dict[int, str]()
+            X = embedder.encode([item.path for item in some], batch_size, unreadable=bad)
+            unreadable |= {some[i].path: reason for i, reason in bad.items()}
+            kept = [item for i, item in enumerate(some) if i not in bad]
+            if kept:
+                catalog.store.put(table, kept, X)
+            added += sum(item.id not in known for item in kept)
+            bar.advance(len(some))
+    gone = [name for name in known if name not in wanted] if prune else []
+    removed = catalog.store.remove(table, gone) if gone else 0
+    catalog.finish(table)
+    embedded = len(new) - sum(item.path in unreadable for item in new)
+    return Added(added, embedded - added + len(changed), unchanged, removed, unreadable)
+
+
+def _items(files: Sequence[ListedFile]) -> dict[str, Item]:
+    """Return the listed files as items by id, which must be distinct."""
+    fields = metadata_of([file.metadata for file in files])
+    items: dict[str, Item] = {}
+    for file, metadata in zip(files, fields, strict=True):
+        name = check_id(file.metadata.get("id") or file.name)
+        if name in items:
+            raise ValueError(
+                f"images must have distinct ids, got {name!r} for {items[name].path} and {file.file}. "
+                "Add the folder above both, or a CSV file with a column id."
+            )
+        items[name] = Item(name, str(as_value("a product", file.label)), str(Path(file.file).absolute()), metadata=metadata)
+    return items
+
+
+def metadata_of(rows: Sequence[dict[str, str]]) -> list[dict[str, Value]]:
+    """Convert the text columns of CSV files to metadata: a column of numbers only becomes numbers; empty cells are left out.
+
+    Examples:
+        >>> metadata_of([{"price": "79.5", "unit size": "XL"}, {"price": "80", "unit size": ""}])
+        [{'price': 79.5, 'unit_size': 'XL'}, {'price': 80}]
+    """
+    names = {name: check_field(re.sub(r"\W", "_", name.strip())) for row in rows for name in row if name not in OWN_FIELDS}
+    numeric = {
+        name for name in names if all(NUMBER.fullmatch(row[name].strip()) for row in rows if row.get(name, "").strip())
+    }
+
+    def value(name: str, text: str) -> Value:
+        if name not in numeric:
+            return as_value(name, text)
+        number = float(text)
+        return as_value(name, int(number) if number.is_integer() and abs(number) <= 2**53 else number)
+
+    return [{names[name]: value(name, row[name]) for name in row if name in names and row[name].strip()} for row in rows]
+
+
+def _content(item: Item) -> Any:
+    """Return a hash of the image file, or the error."""
+    try:
+        with Path(item.path).open("rb") as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    except OSError as error:
+        return error

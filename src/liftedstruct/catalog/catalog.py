@@ -1,0 +1,424 @@
+"""Catalog: images of products with their embeddings, and the search for a photo among them."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from liftedstruct.catalog.adding import Added, add_images
+from liftedstruct.catalog.store import Item, Nearest, Store, Vectors, open_store
+from liftedstruct.catalog.where import OWN_FIELDS, Value, Where, as_value, check_field, check_id, parse_where
+from liftedstruct.embedder import Embedder, load
+from liftedstruct.encoding import ImageLike
+from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_count, check_finite
+
+__all__ = ["Answer", "Catalog", "Match"]
+
+FORMAT, VERSION = "liftedstruct catalog", 1
+FIRST = 32  # matches that are asked for at first; more if they do not have enough products
+EXACT = "exact"
+
+
+@dataclass(frozen=True)
+class Match:
+    """An image of the catalog that is near a query.
+
+    Attributes:
+        rank: 1 for the nearest.
+        distance: Euclidean distance of the embeddings.
+        id: id of the item.
+        product: name of what the image shows; empty if unknown.
+        path: path of the image file; empty if there is none.
+        metadata: further fields.
+
+    """
+
+    rank: int
+    distance: float
+    id: str
+    product: str
+    path: str
+    metadata: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a search found for a query, nearest first.
+
+    Attributes:
+        matches: the nearest images, or the nearest image of each group.
+        margin: how much farther the nearest image of another product is than the first match; None if there is no other.
+        verdict: "match" if the first match is within the threshold of `calibrate`, otherwise "no match"; None without one.
+
+    """
+
+    matches: tuple[Match, ...]
+    margin: float | None
+    verdict: str | None
+
+    @property
+    def product(self) -> str | None:
+        """The product of the first match, unless the verdict is "no match"."""
+        return self.matches[0].product if self.matches and self.verdict != "no match" else None
+
+
+class Catalog:
+    """Images of products with their embeddings, in a folder or a database.
+
+    Open one with `Catalog.open`. It remembers the model that its images were embedded with, and embeds queries with it.
+    Searches are exact: equal to sorting all images by their float64 distance, then by the order of insertion.
+
+    Examples:
+        >>> catalog = Catalog.open("catalog/", model="run/")  # doctest: +SKIP
+        >>> catalog.add("photos/")  # doctest: +SKIP
+        >>> catalog.search("photo.jpg", k=5)[0].product  # doctest: +SKIP
+        'chair 12'
+
+    """
+
+    def __init__(self, address: str, store: Store, embedder: Embedder | None) -> None:
+        self.address, self.store, self._embedder = address, store, embedder
+
+    @staticmethod
+    def open(address: str | Path, model: Embedder | str | Path | None = None) -> "Catalog":
+        """Open a catalog, or create it if a model is given and there is none.
+
+        Args:
+            address: folder, `postgresql://user@host:port/database#name` or `milvus://host:port#name`, or
+                `milvus:file.db#name`.
+            model: embedder, or its run folder or file. Default: the model of the catalog.
+
+        """
+        embedder = model if isinstance(model, Embedder) or model is None else load(model)
+        store = open_store(str(address), create=embedder is not None)
+        catalog = Catalog(str(address), store, embedder)
+        if embedder is None:
+            _ = catalog.record
+        return catalog
+
+    def __enter__(self) -> "Catalog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release files and connections."""
+        self.store.close()
+
+    # --- the record ------------------------------------------------------------------------------------------------------
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the catalog remembers: its model, indexed fields, and the calibration."""
+        record = self.store.read()
+        if not record:
+            raise ValueError(f"a catalog must exist to be opened, got none at {self.address}. Run: liftedstruct catalog add")
+        if record.get("format") != FORMAT or record.get("version") != VERSION:
+            got = f"{record.get('format')!r}, version {record.get('version')!r}"
+            raise ValueError(f"{self.address} must be a catalog of version {VERSION}, got {got}. Use the release that wrote it.")
+        return record
+
+    @property
+    def table(self) -> int:
+        """The table of the store that is searched."""
+        return int(self.record["current"]["table"])
+
+    @property
+    def embedder(self) -> Embedder:
+        """The model that the images were embedded with."""
+        return self.embedder_of(self.record["current"]["model"])
+
+    def embedder_of(self, model: Mapping[str, Any]) -> Embedder:
+        """Return the embedder that a model in the record describes."""
+        if not model["sha"]:
+            raise ValueError(f"{self.address} must have a model to embed images, but it holds vectors only. Pass vectors.")
+        if self._embedder is None:
+            own = Path(self.address) / model_file(model["sha"])
+            self._embedder = load(own if own.is_file() else model["path"])
+        if self._embedder.short_sha() != model["sha"]:
+            raise ValueError(
+                f"images must be embedded by the model of {self.address}, {model['name']} (SHA-256 {model['sha']}), got "
+                f"{self._embedder.origin} ({self._embedder.short_sha()}). Pass that run, or embed the catalog again with "
+                "liftedstruct catalog add --new-model."
+            )
+        return self._embedder
+
+    def begin(self, embedder: Embedder | None, dim: int, new_model: bool = False) -> dict[str, Any]:
+        """Return the table that images are to be added to, with its model, and create what is missing.
+
+        With `new_model`, this is a second table beside the current one, until `finish` replaces it.
+        """
+        record = self.store.read() or {"format": FORMAT, "version": VERSION, "current": None, "next": None, "fields": []}
+        model = _model(embedder, dim)
+        current, upcoming = record["current"], record["next"]
+        if current is None:
+            place, table = "current", 1
+        elif model["sha"] == current["model"]["sha"] and dim == current["model"]["dim"]:
+            if upcoming:
+                self.store.drop(upcoming["table"])
+            place, table = "current", current["table"]
+            record["next"] = None
+        elif new_model:
+            place = "next"
+            if upcoming and (upcoming["model"]["sha"], upcoming["model"]["dim"]) != (model["sha"], dim):
+                self.store.drop(upcoming["table"])
+                upcoming = None
+            table = upcoming["table"] if upcoming else current["table"] + 1
+        elif embedder is None:
+            raise ValueError(
+                f"vectors must be of the model of {self.address}, {current['model']['name']} with {current['model']['dim']} "
+                f"dimensions, got {dim} dimensions without a model. Add them to another catalog."
+            )
+        else:
+            self.embedder_of(current["model"])  # raises an error
+        if embedder is not None and (folder := Path(self.address)).is_dir() and not (folder / model_file(model["sha"])).is_file():
+            embedder.save(folder / model_file(model["sha"]))  # so that the folder can be moved
+        self.store.create(table, dim)
+        for name in record["fields"]:
+            self.store.index_field(table, name)
+        record[place] = {"table": table, "model": model}
+        self.store.write(record)
+        found: dict[str, Any] = record[place]
+        return found
+
+    def finish(self, table: int) -> None:
+        """Make a table the one that is searched, if it is not yet: every search sees the old model or the new one."""
+        record = self.record
+        if record["next"] and record["next"]["table"] == table:
+            old = record["current"]
+            record |= {"current": record["next"], "next": None}
+            record.pop("calibration", None)
+            self.store.write(record)
+            self.store.drop(old["table"])
+            if Path(self.address).is_dir() and old["model"]["sha"]:
+                (Path(self.address) / model_file(old["model"]["sha"])).unlink(missing_ok=True)
+
+    # --- content ---------------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        images: str | Path | Sequence[str | Path],
+        *,
+        prune: bool = False,
+        new_model: bool = False,
+        batch_size: int = 64,
+        progress: bool = False,
+    ) -> Added:
+        """Add the images of folders, CSV files and single files; embed those that are new or whose file has changed.
+
+        The id of an image is the column `id` of a CSV file, or its path in the folder. Its product is the column `product` or
+        `label`, or its folder. Further columns become metadata. An interrupted call resumes.
+
+        Args:
+            images: folders, CSV files and images.
+            prune: remove the items that are not among the images.
+            new_model: embed all images with another model, and then replace the catalog at once.
+            batch_size: images per batch.
+            progress: show progress.
+
+        """
+        paths = [images] if isinstance(images, str | os.PathLike) else list(images)
+        if self._embedder is None:
+            _ = self.embedder
+        assert self._embedder is not None
+        with self.store.writing():
+            return add_images(self, self._embedder, paths, prune, new_model, batch_size, progress)
+
+    def add_vectors(
+        self,
+        ids: Sequence[str],
+        vectors: EmbeddingsLike,
+        products: Sequence[str] | None = None,
+        metadata: Sequence[Mapping[str, Value]] | None = None,
+    ) -> None:
+        """Add embeddings that are there already, at once. Items whose id exists are replaced.
+
+        Args:
+            ids: n distinct ids.
+            vectors: (n, d), from the model of the catalog; in a catalog without a model, any vectors of one dimension.
+            products: n names of products.
+            metadata: n dicts of fields.
+
+        """
+        X = as_vectors(vectors)
+        for name, each in (("ids", ids), ("products", products), ("metadata", metadata)):
+            if each is not None and len(each) != len(X):
+                raise ValueError(f"{name} must be one per vector, {len(X):,}, got {len(each):,}. Pass as many.")
+        if len(set(ids)) < len(ids):
+            raise ValueError(f"ids must be distinct, got {len(ids) - len(set(ids)):,} repeated. Remove them.")
+        known: set[str] = set()
+        items = [
+            Item(check_id(name), str(product), metadata=_checked(fields, known))
+            for name, product, fields in zip(ids, products or [""] * len(ids), metadata or [{}] * len(ids), strict=True)
+        ]
+        record = self.store.read()
+        current = record["current"] if record else None
+        with self.store.writing():
+            if current is None or current["model"]["dim"] != X.shape[1]:
+                current = self.begin(self._embedder, X.shape[1])
+            self.store.put(current["table"], items, X)
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Remove items, and return how many there were."""
+        with self.store.writing():
+            return self.store.remove(self.table, [ids] if isinstance(ids, str) else list(ids))
+
+    def count(self, where: str | Where | None = None) -> int:
+        """Return the number of items, or of those that a filter selects, such as `price < 100`."""
+        return self.store.count(self.table, _where(where))
+
+    def ids(self, where: str | Where | None = None) -> list[str]:
+        """Return the ids of the items that a filter selects, in the order of insertion."""
+        return [item.id for item in self.items(where)]
+
+    def items(self, where: str | Where | None = None) -> Iterator[Item]:
+        """Yield the items that a filter selects, in the order of insertion."""
+        return self.store.items(self.table, _where(where))
+
+    def vectors(self, items: Sequence[Item]) -> Vectors:
+        """Return the embeddings of items, (n, d)."""
+        found = self.store.get(self.table, [item.seq for item in items])
+        dim = self.record["current"]["model"]["dim"]
+        return np.stack([found[item.seq][1] for item in items]) if items else np.empty((0, dim), np.float32)
+
+    def index_field(self, name: str) -> None:
+        """Make filters by a metadata field fast, also of items that are added later."""
+        with self.store.writing():
+            record = self.record
+            self.store.index_field(record["current"]["table"], check_field(name))
+            if name not in record["fields"]:
+                self.store.write(record | {"fields": [*record["fields"], name]})
+
+    # --- search ----------------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        queries: ImageLike | Iterable[ImageLike] | EmbeddingsLike,
+        k: int = 10,
+        where: str | Where | None = None,
+        group_by: str | None = None,
+        index: str = EXACT,
+    ) -> list[Answer]:
+        """Find the k nearest items of each query.
+
+        Args:
+            queries: images as `Embedder.encode` takes them, or embeddings, float (m, d); or a single one.
+            k: number of matches.
+            where: filter, such as `category = chair and price < 100`.
+            group_by: field whose values count once, each with its nearest image, such as `product`.
+            index: "exact", or the name of an approximate index of the store, such as "hnsw".
+
+        Returns:
+            An answer for each query.
+
+        """
+        filtered = _where(where)
+        check_count("k", k)
+        if group_by is not None:
+            check_field(group_by)
+        record = self.record
+        Q = self.encode(queries)
+        if Q.shape[1] != (dim := record["current"]["model"]["dim"]):
+            raise ValueError(f"queries must have {dim} dimensions like {self.address}, got {Q.shape[1]}. Use its model.")
+        threshold = (record.get("calibration") or {}).get("threshold")
+        answers: dict[int, Answer] = {}
+        wanted, todo = max(2 * k, FIRST), np.arange(len(Q))
+        while len(todo):
+            found, items = self._nearest(record, Q[todo], wanted, filtered, index)
+            for i, (D2, seqs) in zip(todo, found, strict=True):
+                ranked = [(float(d2) ** 0.5, items[int(seq)]) for d2, seq in zip(D2, seqs, strict=True)]
+                answer = _answer(ranked, k, group_by, threshold, whole=len(ranked) < wanted)
+                if answer:
+                    answers[int(i)] = answer
+            todo, wanted = np.array([i for i in todo if i not in answers], np.int64), 8 * wanted
+        return [answers[i] for i in range(len(Q))]
+
+    def encode(self, queries: ImageLike | Iterable[ImageLike] | EmbeddingsLike) -> Vectors:
+        """Return queries as embeddings, (m, d): images are embedded, embeddings are checked."""
+        if isinstance(queries, torch.Tensor | np.ndarray) and (
+            queries.is_floating_point() if isinstance(queries, torch.Tensor) else queries.dtype.kind == "f"
+        ):
+            return as_vectors(queries[None] if queries.ndim == 1 else queries)
+        X: Vectors = self.embedder.encode(queries)
+        return X
+
+    def _nearest(
+        self, record: Mapping[str, Any], Q: Vectors, k: int, where: Where | None, index: str
+    ) -> tuple[Nearest, dict[int, Item]]:
+        """Return the nearest items; search again if one was removed or the model replaced in between."""
+        for _ in range(100):
+            table = int(record["current"]["table"])
+            found = self.store.nearest(table, Q, k, where, index)
+            seqs = np.unique(np.concatenate([each for _, each in found])) if found else np.empty(0, np.int64)
+            items = {seq: item for seq, (item, _) in self.store.get(table, seqs.tolist()).items()}
+            if len(items) == len(seqs):
+                return found, items
+            record = self.record
+        raise ValueError(f"{self.address} must not change all the time during a search, got 100 changes. Try again.")
+
+
+def _answer(ranked: list[tuple[float, Item]], k: int, group_by: str | None, threshold: float | None, whole: bool) -> Answer | None:
+    """Return the answer from the nearest items, or None if more of them are needed; `whole` says that there are no more."""
+    chosen: list[tuple[float, Item]] = []
+    seen: set[Any] = set()
+    for distance, item in ranked:
+        key = item.seq if group_by is None else item.fields.get(group_by) or ("", item.seq)
+        if key not in seen and len(chosen) < k:
+            seen.add(key)
+            chosen.append((distance, item))
+    other = next((distance for distance, item in ranked if not _same_product(item, ranked[0][1])), None)
+    if not whole and (len(chosen) < k or other is None):
+        return None
+    matches = tuple(
+        Match(rank, distance, item.id, item.product, item.path, item.metadata)
+        for rank, (distance, item) in enumerate(chosen, start=1)
+    )
+    verdict = None if threshold is None else "match" if ranked and ranked[0][0] <= threshold else "no match"
+    return Answer(matches, None if other is None else other - ranked[0][0], verdict)
+
+
+def _same_product(one: Item, other: Item) -> bool:
+    return one.seq == other.seq or bool(one.product and one.product == other.product)
+
+
+def as_vectors(vectors: EmbeddingsLike) -> Vectors:
+    """Return embeddings as a float32 array, (n, d); they must be finite."""
+    X = as_embeddings(vectors).detach().cpu()
+    check_finite(X.double(), float(X.double().square().sum()))
+    found = np.ascontiguousarray(X.numpy(), np.float32)
+    if not np.isfinite(found).all():
+        raise ValueError(f"vectors must fit float32, got values up to {X.abs().max().item():.3g}. Scale them down.")
+    return found
+
+
+def model_file(sha: str) -> str:
+    """Return the name of the embedder file in a catalog folder."""
+    if not re.fullmatch(r"[0-9a-f]{16}", sha):
+        raise ValueError(f"a catalog must name its model by 16 hex digits, got {sha!r}. Restore it from a backup.")
+    return f"model-{sha}.safetensors"
+
+
+def _model(embedder: Embedder | None, dim: int) -> dict[str, Any]:
+    if embedder is None:
+        return {"sha": "", "dim": dim, "name": "vectors without a model", "path": ""}
+    return {"sha": embedder.short_sha(), "dim": dim, "name": embedder.origin, "path": os.path.realpath(embedder.origin)}
+
+
+def _where(where: str | Where | None) -> Where | None:
+    return parse_where(where) if isinstance(where, str) else where
+
+
+def _checked(metadata: Mapping[str, Any], known: set[str]) -> dict[str, Value]:
+    """Return metadata with checked names and values; `known` collects the names that were checked."""
+    for name in metadata:
+        if name not in known:
+            if name in OWN_FIELDS:
+                raise ValueError(f"metadata must not have a field {name!r}, which is the item's own. Rename it.")
+            known.add(check_field(name))
+    return {name: as_value(name, value) for name, value in metadata.items()}

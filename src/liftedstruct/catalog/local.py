@@ -1,0 +1,396 @@
+"""The local store: a folder with an SQLite database, and an array of the vectors that is derived from it.
+
+SQLite is the one truth. The array `vectors.safetensors` makes opening fast; it carries the version of the database that it was
+made from, and is made again if it is stale, missing or damaged. A process keeps its array and applies what has changed since.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import sqlite3
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from liftedstruct.catalog.store import Item, Nearest, Vectors, record_of
+from liftedstruct.catalog.where import OWN_FIELDS, And, Condition, Not, Or, Value, Where
+from liftedstruct.retrieval.exact_distances import squares
+from liftedstruct.retrieval.neighbors import NeighborSearch
+from liftedstruct.runtime.atomic import locked, replacing
+from liftedstruct.runtime.checks import pick
+
+__all__ = ["DATABASE", "LocalStore"]
+
+DATABASE, LOCK = "catalog.sqlite", "lock"
+CHECKED = 1 << 26  # bytes up to which the whole database is checked when it is opened
+UNSAVED = 10_000  # rows that may have changed since the array of vectors was last saved, beyond a tenth of all
+REMEMBERED = 1000  # transactions whose changes are remembered, at least
+COLUMNS = "seq, id, product, path, content, metadata"
+HNSW = {"M": 32, "efConstruction": 100, "efSearch": 128}
+
+
+class LocalStore:
+    """Store in a folder on this machine."""
+
+    INDEXES = ("hnsw",)
+
+    def __init__(self, address: str, create: bool = False) -> None:
+        self.folder = Path(address)
+        file = self.folder / DATABASE
+        if not file.is_file():
+            if not create:
+                raise ValueError(f"a catalog must exist to be opened, got none at {address}. Run: liftedstruct catalog add {address}")
+            if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+                raise ValueError(f"a new catalog must be an empty folder or a new one, got {address}. Pass another folder.")
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self.lock = threading.RLock()
+        self.snapshots: dict[int, _Snapshot] = {}
+        self.writable = os.access(self.folder, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
+        with self._errors():
+            if self.writable:
+                self.db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=30)
+                self.db.execute("PRAGMA journal_mode = WAL")
+                self.db.execute("PRAGMA synchronous = FULL")
+                self.db.execute("CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value)")
+            else:  # WAL needs to write beside the file
+                address = f"{file.absolute().as_uri()}?immutable=1"
+                self.db = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+            if file.stat().st_size < CHECKED and (found := self.db.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
+                raise sqlite3.DatabaseError(found)
+
+    def close(self) -> None:
+        with self.lock:
+            self.snapshots.clear()
+            self.db.close()
+
+    # --- writing ---------------------------------------------------------------------------------------------------------
+
+    def writing(self) -> Any:
+        return locked(self.folder / LOCK, "writer")
+
+    def read(self) -> dict[str, Any]:
+        with self._errors():
+            row = self.db.execute("SELECT value FROM state WHERE name = 'record'").fetchone()
+        return record_of(row[0], str(self.folder)) if row else {}
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        with self._transaction():
+            self.db.execute("REPLACE INTO state VALUES ('record', ?)", (json.dumps(record),))
+
+    def create(self, table: int, dim: int) -> None:
+        name = _name(table)
+        if self._dim(table) is not None:
+            return
+        with self._transaction():
+            self.db.execute(
+                f"CREATE TABLE {name} (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, product TEXT NOT NULL, "
+                "path TEXT NOT NULL, content TEXT NOT NULL, metadata TEXT NOT NULL, vector BLOB NOT NULL, sum INTEGER NOT NULL)"
+            )
+            # one row per transaction, and the rows that were updated or removed in it: what brings an array up to date
+            self.db.execute(f"CREATE TABLE {name}_versions (version INTEGER PRIMARY KEY, stamp TEXT NOT NULL)")
+            self.db.execute(f"INSERT INTO {name}_versions VALUES (0, ?)", (secrets.token_hex(8),))
+            self.db.execute(f"CREATE TABLE {name}_changes (version INTEGER, seq INTEGER)")
+            for event in ("UPDATE", "DELETE"):
+                self.db.execute(
+                    f"CREATE TRIGGER {name}_{event} AFTER {event} ON {name} BEGIN INSERT INTO {name}_changes "
+                    f"VALUES ((SELECT max(version) + 1 FROM {name}_versions), OLD.seq); END"
+                )
+            self.db.execute("INSERT INTO state VALUES (?, ?)", (f"dim {table}", dim))
+
+    def drop(self, table: int) -> None:
+        with self._transaction():
+            for suffix in ("", "_versions", "_changes"):
+                self.db.execute(f"DROP TABLE IF EXISTS {_name(table)}{suffix}")
+            self.db.execute("DELETE FROM state WHERE name = ?", (f"dim {table}",))
+        self.snapshots.pop(table, None)
+        self._vectors_file(table).unlink(missing_ok=True)
+
+    def put(self, table: int, items: Sequence[Item], X: Vectors) -> None:
+        rows = (_row(item, x.tobytes()) for item, x in zip(items, np.ascontiguousarray(X, np.float32), strict=True))
+        with self._transaction(table):
+            self.db.executemany(
+                f"INSERT INTO {_name(table)} (id, product, path, content, metadata, vector, sum) VALUES (?, ?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET product = excluded.product, path = excluded.path, content = excluded.content, "
+                "metadata = excluded.metadata, vector = excluded.vector, sum = excluded.sum",
+                rows,
+            )
+
+    def remove(self, table: int, ids: Sequence[str]) -> int:
+        with self._transaction(table):
+            return self.db.executemany(f"DELETE FROM {_name(table)} WHERE id = ?", [(each,) for each in ids]).rowcount
+
+    def index_field(self, table: int, name: str) -> None:
+        if name not in OWN_FIELDS:
+            with self._transaction():
+                self.db.execute(f"CREATE INDEX IF NOT EXISTS {_name(table)}_{name} ON {_name(table)} ({_field(name)})")
+                self.db.execute("ANALYZE")
+
+    @contextlib.contextmanager
+    def _transaction(self, table: int | None = None) -> Iterator[None]:
+        with self.lock, self._errors():
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                if table is not None:
+                    self._add_version(f"{_name(table)}_versions", f"{_name(table)}_changes")
+                self.db.execute("COMMIT")
+            except BaseException:
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+                raise
+
+    # --- reading ---------------------------------------------------------------------------------------------------------
+
+    def count(self, table: int, where: Where | None = None) -> int:
+        text, values = _sql(where)
+        with self.lock, self._errors():
+            return int(self.db.execute(f"SELECT count(*) FROM {_name(table)} WHERE {text}", values).fetchone()[0])
+
+    def items(self, table: int, where: Where | None = None) -> Iterator[Item]:
+        text, values = _sql(where)
+        after = -1
+        while True:  # in pages, so that a long iteration blocks no writer
+            query = f"SELECT {COLUMNS} FROM {_name(table)} WHERE seq > ? AND ({text}) ORDER BY seq LIMIT 10000"
+            with self.lock, self._errors():
+                rows = self.db.execute(query, [after, *values]).fetchall()
+            yield from map(_item, rows)
+            if not rows:
+                return
+            after = rows[-1][0]
+
+    def get(self, table: int, seqs: Sequence[int]) -> dict[int, tuple[Item, Vectors]]:
+        found: dict[int, tuple[Item, Vectors]] = {}
+        for at in range(0, len(seqs), 500):
+            some = [int(seq) for seq in seqs[at : at + 500]]
+            query = f"SELECT {COLUMNS}, vector, sum FROM {_name(table)} WHERE seq IN ({', '.join('?' * len(some))})"
+            with self.lock, self._errors():
+                for *row, vector, total in self.db.execute(query, some):
+                    if _sum(row[1:], vector) != total:
+                        raise sqlite3.DatabaseError(f"damaged item {row[1]!r}")
+                    found[row[0]] = _item(row), np.frombuffer(vector, np.float32)
+        return found
+
+    def nearest(self, table: int, Q: Vectors, k: int, where: Where | None = None, index: str = "exact") -> Nearest:
+        snapshot = self._snapshot(table)
+        if where is not None:
+            subset, seqs = self._subset(table, snapshot, where)
+        else:
+            subset, seqs = snapshot.search, snapshot.seqs
+        k = min(k, len(seqs))
+        if subset is None:
+            return [(np.empty(0), np.empty(0, np.int64))] * len(Q)
+        if index != "exact":
+            pick(dict.fromkeys(self.INDEXES), index, "index")
+            if where is None:
+                return self._approximate(table, snapshot, Q, k)
+        queries, own = torch.from_numpy(Q), torch.full((len(Q),), -1)
+        found: Nearest = []
+        for at in range(0, len(Q), subset.rows_at_once(k)):
+            some = slice(at, at + subset.rows_at_once(k))
+            D2, j = subset.nearest(queries[some], k, own[some])
+            found += zip(D2.numpy(), seqs[j.numpy()], strict=True)
+        return found
+
+    def _subset(self, table: int, snapshot: "_Snapshot", where: Where) -> tuple[NeighborSearch | None, NDArray[np.int64]]:
+        """Return a search among the items that a filter selects, and their seqs. The last one is kept."""
+        kept = snapshot.subset
+        if kept is None or kept[0] != where:
+            text, values = _sql(where)
+            with self.lock, self._errors():
+                rows = self.db.execute(f"SELECT seq FROM {_name(table)} WHERE {text}", values).fetchall()
+            seqs = np.fromiter((seq for (seq,) in rows), np.int64, len(rows))
+            seqs = np.intersect1d(seqs, snapshot.seqs, assume_unique=True)  # sorted; without items added since
+            X = torch.from_numpy(snapshot.X[np.searchsorted(snapshot.seqs, seqs)])
+            snapshot.subset = kept = where, NeighborSearch(X) if len(X) else None, seqs
+        return kept[1], kept[2]
+
+    def _add_version(self, versions: str, changes: str) -> None:
+        """Record that the current transaction changes a table. Each thousandth time, forget older changes."""
+        stamp = secrets.token_hex(8)
+        (version,) = self.db.execute(f"INSERT INTO {versions} SELECT max(version) + 1, ? FROM {versions} RETURNING version", (stamp,)).fetchone()
+        if version % REMEMBERED == 0:
+            for name in (versions, changes):
+                self.db.execute(f"DELETE FROM {name} WHERE version <= ?", (version - REMEMBERED,))
+
+    def _dim(self, table: int) -> int | None:
+        with self.lock, self._errors():
+            row = self.db.execute("SELECT value FROM state WHERE name = ?", (f"dim {table}",)).fetchone()
+        return int(row[0]) if row else None
+
+    def _vectors_file(self, table: int) -> Path:
+        return self.folder / f"vectors-{table}.safetensors"
+
+    def _snapshot(self, table: int) -> "_Snapshot":
+        """Return the current vectors of a table."""
+        name = _name(table)
+        with self.lock, self._errors():
+            self.db.execute("BEGIN")  # one consistent state
+            try:
+                dim = self._dim(table)
+                if dim is None:
+                    raise ValueError(f"{self.folder} must hold table {table}, but another process replaced it. Open it again.")
+                now = self.db.execute(f"SELECT version, stamp FROM {name}_versions ORDER BY version DESC LIMIT 1").fetchone()
+                kept = self.snapshots.get(table) or _Snapshot.load(self._vectors_file(table), dim)
+                if kept is not None and kept.version == now:
+                    found = kept
+                else:
+                    known = f"SELECT 1 FROM {name}_versions WHERE version = ? AND stamp = ?"
+                    if kept is None or not self.db.execute(known, kept.version).fetchone():
+                        kept = _Snapshot(("", ""), np.empty(0, np.int64), np.empty((0, dim), np.float32))
+                    found = self._updated(name, kept, now)
+            finally:
+                self.db.execute("COMMIT")
+            if found.unsaved > 0.1 * len(found.seqs) + UNSAVED:
+                found.save(self._vectors_file(table))
+            self.snapshots[table] = found
+            return found
+
+    def _updated(self, name: str, before: "_Snapshot", now: tuple[Any, Any]) -> "_Snapshot":
+        """Return the current vectors: those of `before` without the rows that have changed since, and the new rows."""
+        last, dim = int(before.seqs.max(initial=-1)), before.X.shape[1]
+        changes = f"SELECT seq FROM {name}_changes WHERE version > ?"
+        changed = np.array([seq for (seq,) in self.db.execute(changes, before.version[:1])], np.int64)
+        seqs, vectors = list[int](), list[bytes]()
+        rows = f"SELECT {COLUMNS}, vector, sum FROM {name} WHERE seq > ? OR seq IN ({changes}) ORDER BY seq"
+        for seq, *texts, vector, total in self.db.execute(rows, (last, *before.version[:1])):
+            if len(vector) != 4 * dim or _sum(texts, vector) != total:
+                raise sqlite3.DatabaseError(f"damaged item {texts[0]!r}")
+            seqs.append(seq)
+            vectors.append(vector)
+        stay = ~np.isin(before.seqs, changed)
+        every = np.concatenate([before.seqs[stay], np.array(seqs, np.int64)])
+        X = np.concatenate([before.X[stay], np.frombuffer(b"".join(vectors), np.float32).reshape(-1, dim)])
+        order = np.argsort(every)
+        unsaved = before.unsaved + len(changed) + len(seqs)
+        return _Snapshot(now, every[order], X[order] if len(changed) else X, unsaved)
+
+    # --- the approximate index -------------------------------------------------------------------------------------------
+
+    def build(self, table: int, index: str) -> None:
+        pick(dict.fromkeys(self.INDEXES), index, "index")
+        _ = self._snapshot(table).hnsw
+
+    def size(self, table: int, index: str = "exact") -> int:
+        snapshot = self._snapshot(table)
+        links = 4 * 2 * HNSW["M"] * len(snapshot.seqs) if index == "hnsw" else 0  # faiss stores them as int32
+        return snapshot.X.nbytes * (2 if index == "exact" else 1) + links
+
+    def _approximate(self, table: int, snapshot: "_Snapshot", Q: Vectors, k: int) -> Nearest:
+        _, found = snapshot.hnsw.search(snapshot.search.scaler.transform(torch.from_numpy(Q), np.arange(len(Q))).numpy(), k)
+        result: Nearest = []
+        for q, j in zip(Q, found, strict=True):
+            j = np.sort(j[j >= 0])
+            D2 = np.empty(len(j))
+            squares(q[None], 0, snapshot.X, j, len(j), D2)
+            order = np.argsort(D2, kind="stable")
+            result.append((D2[order], snapshot.seqs[j[order]]))
+        return result
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Report errors of SQLite as ValueError, in one line with a remedy."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            text = str(error)
+            if "full" in text:
+                raise OSError(28, f"no space left on the device of {self.folder}. Free some; nothing that was stored is lost") from error
+            remedy = "Try again" if "locked" in text else "Restore it from a backup, or add the images to a new catalog"
+            raise ValueError(f"{self.folder / DATABASE} must be a readable catalog, got: {text}. {remedy}.") from error
+
+
+class _Snapshot:
+    """The vectors of a table at one version, in the order of insertion."""
+
+    def __init__(self, version: tuple[Any, Any], seqs: NDArray[np.int64], X: Vectors, unsaved: int = 0) -> None:
+        self.version, self.seqs, self.X, self.unsaved = version, seqs, X, unsaved
+        self.subset: tuple[Where, NeighborSearch | None, NDArray[np.int64]] | None = None
+
+    @cached_property
+    def search(self) -> NeighborSearch | None:
+        """Search among all vectors; None if there are none."""
+        return NeighborSearch(torch.from_numpy(self.X)) if len(self.X) else None
+
+    @cached_property
+    def hnsw(self) -> Any:
+        """The approximate index of faiss."""
+        import faiss
+
+        assert self.search is not None
+        index = faiss.IndexHNSWFlat(self.X.shape[1], HNSW["M"])
+        index.hnsw.efConstruction, index.hnsw.efSearch = HNSW["efConstruction"], HNSW["efSearch"]
+        index.add(self.search.scaler.transform(self.search.X, np.arange(len(self.X))).numpy())
+        return index
+
+    def save(self, file: Path) -> None:
+        """Write a file that `load` reads, if the folder can be written."""
+        meta = {"version": str(self.version[0]), "stamp": self.version[1], "sum": str(self._checksum())}
+        with contextlib.suppress(OSError), replacing(file, durable=False) as stream:
+            stream.write(save({"seqs": self.seqs, "X": self.X}, meta))
+            self.unsaved = 0
+
+    def _checksum(self) -> int:
+        return zlib.crc32(np.ascontiguousarray(self.X).data, zlib.crc32(self.seqs.data))
+
+    @staticmethod
+    def load(file: Path, dim: int) -> "_Snapshot | None":
+        """Read the file, or return None if it is missing or damaged: the array is then made again."""
+        try:
+            with safe_open(file, "numpy") as content:
+                meta = content.metadata() or {}
+                seqs, X = content.get_tensor("seqs"), content.get_tensor("X")
+            found = _Snapshot((int(meta["version"]), meta["stamp"]), seqs, X)
+            whole = X.shape == (len(seqs), dim) and X.dtype == np.float32 and found._checksum() == int(meta["sum"])
+            return found if whole else None
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError, MemoryError):
+            return None
+
+
+def _name(table: int) -> str:
+    return f"items_{int(table)}"
+
+
+def _sum(texts: Sequence[Any], vector: bytes) -> int:
+    return zlib.crc32(vector, zlib.crc32("\0".join(map(str, texts)).encode(errors="replace")))
+
+
+def _row(item: Item, vector: bytes) -> tuple[Any, ...]:
+    texts = item.id, item.product, item.path, item.content, json.dumps(item.metadata, ensure_ascii=False, sort_keys=True)
+    return *texts, vector, _sum(texts, vector)
+
+
+def _item(row: Sequence[Any]) -> Item:
+    seq, name, product, path, content, metadata = row
+    return Item(name, product, path, content, json.loads(metadata), seq)
+
+
+def _field(name: str) -> str:
+    """Return the SQL of a field, whose name the filter or `check_field` has checked."""
+    return name if name in OWN_FIELDS else f"json_extract(metadata, '$.\"{name}\"')"
+
+
+def _sql(where: Where | None) -> tuple[str, list[Value]]:
+    """Return a filter as SQL and its values. A comparison may be NULL, which a filter and NOT take as false."""
+    match where:
+        case None:
+            return "1", []
+        case And(parts) | Or(parts):
+            texts, values = zip(*map(_sql, parts), strict=True)
+            return f" {type(where).__name__.upper()} ".join(f"({text})" for text in texts), [each for some in values for each in some]
+        case Not(part):
+            text, some = _sql(part)
+            return f"NOT COALESCE(({text}), 0)", some
+        case Condition(name, operator, value):
+            kinds = "= 'text'" if isinstance(value, str) else "IN ('integer', 'real')"
+            kind = "" if operator == "=" else f" AND typeof({_field(name)}) {kinds}"
+            return f"{_field(name)} {operator} ?{kind}", [value]

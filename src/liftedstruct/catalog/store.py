@@ -1,0 +1,179 @@
+"""The contract of a store, which keeps the items of a catalog, and the table of stores.
+
+A store holds a record and numbered tables of items. An item has an id, which is unique in its table; a `seq`, its place in the
+order of insertion, which an update keeps; a float32 vector, which is stored exactly; and metadata. A call that writes is atomic:
+after a kill, all of it is stored, or nothing.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from liftedstruct.catalog.where import Value, Where
+from liftedstruct.retrieval.exact_distances import Scaler, squares
+
+__all__ = ["STORES", "Item", "Nearest", "Store", "Vectors", "nearest_of_candidates", "open_store", "record_of"]
+
+Vectors = NDArray[np.float32]
+Nearest = list[tuple[NDArray[np.float64], NDArray[np.int64]]]  # for each query, squared distances and seqs
+EXTRA = 32  # candidates beyond those asked for
+
+
+@dataclass(frozen=True)
+class Item:
+    """An item of a catalog.
+
+    Attributes:
+        id: unique name.
+        product: name of what the image shows, its class; empty if unknown.
+        path: path of the image file; empty if there is none.
+        content: hash of the image file; empty if there is none.
+        metadata: further fields, texts and numbers.
+        seq: place in the order of insertion; the store assigns it.
+
+    """
+
+    id: str
+    product: str = ""
+    path: str = ""
+    content: str = ""
+    metadata: Mapping[str, Value] = field(default_factory=dict)
+    seq: int = -1
+
+    @property
+    def fields(self) -> dict[str, Value]:
+        """The fields that a filter sees."""
+        return {**self.metadata, "id": self.id, "product": self.product}
+
+
+class Store(Protocol):
+    """Contract of a store. `tests/catalog/test_stores.py` holds every store to it."""
+
+    INDEXES: tuple[str, ...]  # names of the approximate indexes
+
+    def __init__(self, address: str, create: bool = False) -> None:
+        """Connect to an address; unless `create` is set, raise ValueError if there is no catalog."""
+
+    def read(self) -> dict[str, Any]:
+        """Return the record, as last written; {} if there is none."""
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Replace the record, a JSON object."""
+
+    def writing(self) -> Any:
+        """Return a context in which this process is the only writer, or raise ValueError."""
+
+    def create(self, table: int, dim: int) -> None:
+        """Create an empty table of vectors of this dimension, unless it exists."""
+
+    def drop(self, table: int) -> None:
+        """Remove a table, if it exists."""
+
+    def put(self, table: int, items: Sequence[Item], X: Vectors) -> None:
+        """Insert items, with distinct ids; replace those whose id exists, which keep their `seq`."""
+
+    def remove(self, table: int, ids: Sequence[str]) -> int:
+        """Remove items, and return how many there were."""
+
+    def count(self, table: int, where: Where | None = None) -> int:
+        """Return the number of items that a filter selects."""
+
+    def items(self, table: int, where: Where | None = None) -> Iterator[Item]:
+        """Yield the items that a filter selects, in the order of insertion."""
+
+    def get(self, table: int, seqs: Sequence[int]) -> dict[int, tuple[Item, Vectors]]:
+        """Return items and their vectors by `seq`; those that are gone are left out."""
+
+    def nearest(self, table: int, Q: Vectors, k: int, where: Where | None = None, index: str = "exact") -> Nearest:
+        """Return the k nearest items of each query, or all if there are fewer; ties in the order of insertion.
+
+        The search is exact unless an approximate index is named: it finds the candidates, and their order is still exact.
+        """
+
+    def index_field(self, table: int, name: str) -> None:
+        """Make filters by a metadata field fast."""
+
+    def build(self, table: int, index: str) -> None:
+        """Build an approximate index of a table, unless there is a current one."""
+
+    def size(self, table: int, index: str = "exact") -> int:
+        """Return the bytes of memory or disk that a search needs."""
+
+    def close(self) -> None:
+        """Release files and connections."""
+
+
+# (table, query, count) -> vectors, seqs and approximate squared distances of about the nearest items, in any order.
+Candidates = Callable[[Vectors, int], tuple[Vectors, NDArray[np.int64], NDArray[np.float64]]]
+
+
+def nearest_of_candidates(candidates: Candidates, q: Vectors, k: int, prove: bool) -> tuple[Any, Any]:
+    """Return exact squared distances and seqs of the k nearest items of a query (d,), from an engine's float32 search.
+
+    A few more candidates are requested than needed and ranked by the exact distance. The list is accepted if the bound on the
+    rounding error rules out that any other item is as near; otherwise, more are requested, in the end all.
+
+    Args:
+        candidates: function that returns at least so many candidates of a query, or all if there are fewer.
+        q: query.
+        k: number of items.
+        prove: request more until the list is proven; False for an approximate index.
+
+    """
+    scaler = Scaler(torch.zeros(len(q), dtype=torch.float64), 1.0, len(q) * 2.0**-120)
+    norm = torch.linalg.vector_norm(torch.from_numpy(q).double()).reshape(1)
+    wanted = k + EXTRA
+    while True:
+        X, seqs, approximate = candidates(q, wanted)
+        D2 = np.empty(len(seqs))
+        squares(q[None], 0, X, np.arange(len(seqs)), len(seqs), D2)
+        order = np.lexsort((seqs, D2))[:k]
+        if not prove or len(seqs) < wanted:
+            return D2[order], seqs[order]
+        if float(scaler.floor(torch.tensor([approximate.max()]), norm)) > D2[order[-1]]:
+            return D2[order], seqs[order]
+        wanted *= 8
+
+
+def record_of(text: str | bytes, where: str) -> dict[str, Any]:
+    """Parse the record of a catalog."""
+    try:
+        record = json.loads(text)
+        if isinstance(record, dict):
+            return record
+    except ValueError:
+        pass
+    raise ValueError(f"{where} must hold the record of a catalog, got other text. Restore it from a backup.")
+
+
+def _local() -> type[Store]:
+    from liftedstruct.catalog.local import LocalStore
+
+    return LocalStore
+
+
+def _postgres() -> type[Store]:
+    from liftedstruct.catalog.postgres import PostgresStore
+
+    return PostgresStore
+
+
+def _milvus() -> type[Store]:
+    from liftedstruct.catalog.milvus import MilvusStore
+
+    return MilvusStore
+
+
+# Scheme of the address -> store, imported on use; any other address is a folder.
+STORES: dict[str, Callable[[], type[Store]]] = {"": _local, "postgresql": _postgres, "milvus": _milvus}
+
+
+def open_store(address: str, create: bool = False) -> Store:
+    """Open the store at an address: a folder, `postgresql://...` or `milvus:...`."""
+    scheme, colon, _ = address.partition(":")
+    return STORES[scheme if colon and scheme in STORES else ""]()(address, create)
