@@ -15,6 +15,7 @@ from liftedstruct.catalog.store import Item, Nearest, Store, Vectors, open_store
 from liftedstruct.catalog.where import OWN_FIELDS, Value, Where, as_value, check_field, check_id, parse_where
 from liftedstruct.embedder import Embedder, load
 from liftedstruct.encoding import ImageLike
+from liftedstruct.evaluation.scores import Estimate
 from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_count, check_finite
 
 __all__ = ["Answer", "Catalog", "Match"]
@@ -149,6 +150,11 @@ class Catalog:
             )
         return self._embedder
 
+    def use(self, model: Embedder | str | Path) -> None:
+        """Embed queries with this model, or its run folder or file, which must be the model of the catalog."""
+        self._embedder = model if isinstance(model, Embedder) else load(model)
+        _ = self.embedder
+
     def begin(self, embedder: Embedder | None, dim: int, new_model: bool = False) -> dict[str, Any]:
         """Return the table that images are to be added to, with its model, and create what is missing.
 
@@ -164,6 +170,8 @@ class Catalog:
                 self.store.drop(upcoming["table"])
             place, table = "current", current["table"]
             record["next"] = None
+            if Path(model["path"]).parent == Path(self.address).absolute():  # the catalog's own copy
+                model = current["model"]
         elif new_model:
             place = "next"
             if upcoming and (upcoming["model"]["sha"], upcoming["model"]["dim"]) != (model["sha"], dim):
@@ -294,6 +302,29 @@ class Catalog:
             self.store.index_field(record["current"]["table"], check_field(name))
             if name not in record["fields"]:
                 self.store.write(record | {"fields": [*record["fields"], name]})
+
+    def status(self) -> str:
+        """Return what the catalog holds, line by line."""
+        record, items = self.record, list(self.items())
+        model, calibration = record["current"]["model"], record.get("calibration")
+        gone = sum(bool(item.path) and not Path(item.path).is_file() for item in items)
+        products = len({item.product for item in items if item.product})
+        rows = {
+            "items": f"{len(items):,}, {products:,} products" + (f"; {gone:,} image files are gone" if gone else ""),
+            "model": f"{model['name']}, {model['dim']} dimensions" + (f", SHA-256 {model['sha']}" if model["sha"] else ""),
+            "memory": f"{self.store.size(record['current']['table']) / 1e6:,.1f} MB for exact search",
+            "fields": ", ".join(sorted({name for item in items for name in item.metadata})) or "none",
+            "indexed": ", ".join(record["fields"]) or "none",
+            "calibration": "none; run: liftedstruct catalog calibrate",
+        }
+        if calibration:
+            rate = Estimate(*calibration["false_match_rate"].values())
+            rows["calibration"] = f"threshold {calibration['threshold']:.4g}, false-match rate {str(rate).strip()}"
+            if len(items) > 1.5 * calibration["items"]:
+                rows["calibration"] += f"; of {calibration['items']:,} items: calibrate again"
+        if record["next"]:
+            rows["next model"] = f"{record['next']['model']['name']}, {self.store.count(record['next']['table']):,} items so far"
+        return "\n".join(f"{name:<12} {text}" for name, text in rows.items())
 
     # --- search ----------------------------------------------------------------------------------------------------------
 

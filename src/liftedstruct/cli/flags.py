@@ -156,4 +156,4 @@ def _metavar(annotation: Any) -> str:
 
 
 def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"

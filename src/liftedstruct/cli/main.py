@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from liftedstruct import __version__
-from liftedstruct.cli import commands
+from liftedstruct.cli import catalog_commands, commands
 from liftedstruct.cli.flags import add_config_flags, add_flags
 from liftedstruct.runtime.memory import kept_memory
 from liftedstruct.runtime.progress import say
@@ -31,7 +31,18 @@ class Command:
     failed: int = 1
 
 
+SEARCH = Command(
+    catalog_commands.search, "liftedstruct search catalog/ photo.jpg -k 5 --where 'price < 100' --group-by product", ("store", "photos")
+)
 COMMANDS: dict[str, Command] = {
+    "catalog add": Command(catalog_commands.add, "liftedstruct catalog add catalog/ photos/ --run run/", ("store", "images")),
+    "catalog calibrate": Command(
+        catalog_commands.calibrate, "liftedstruct catalog calibrate catalog/ --false-match-rate 0.01", ("store",)
+    ),
+    "catalog measure": Command(catalog_commands.measure, "liftedstruct catalog measure catalog/ --index hnsw", ("store",)),
+    "catalog remove": Command(catalog_commands.remove, "liftedstruct catalog remove catalog/ chairs/12.jpg", ("store", "ids")),
+    "catalog search": SEARCH,
+    "catalog status": Command(catalog_commands.status, "liftedstruct catalog status catalog/", ("store",)),
     "check": Command(
         commands.check, "liftedstruct check photos/ --fix photos-fixed.csv", ("data",), failed=2
     ),  # exit code 1 means serious issues
@@ -47,8 +58,12 @@ COMMANDS: dict[str, Command] = {
     "reproduce": Command(
         commands.reproduce, "liftedstruct reproduce cub --data CUB_200_2011.tgz --preset quick --sizes 64", ("name",)
     ),
+    "search": SEARCH,
     "train": Command(commands.train, "liftedstruct train prepared/ --out run/ --loss triplet --loss.margin 0.5", ("data",)),
 }
+
+
+GROUPS = {"catalog": "Keep a catalog of products and search it: add, search, remove, status, calibrate, measure."}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -95,8 +110,9 @@ def _run(argv: list[str]) -> int:
         for plugin in given.plugin:  # before the parser is created, which adds flags for registered entries
             _load(plugin)
         flags = vars(_parser(rest).parse_args(rest))
+        name = f"liftedstruct {flags['command']}"
         command = COMMANDS[flags.pop("command")]
-        name, failed = f"liftedstruct {next(key for key, each in COMMANDS.items() if each is command)}", command.failed
+        failed = command.failed
         result = command.function(**{key: value for key, value in flags.items() if key not in ("plugin", "debug")})
         if sys.stdout is not None:
             sys.stdout.flush()  # so that a full disk is reported
@@ -150,12 +166,19 @@ def _parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     _add_global_flags(parser)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+    groups: dict[str, Any] = {}
     for name, command in COMMANDS.items():
         summary = (command.function.__doc__ or "").partition("\n")[0]
         example = f"example: {command.example}"
-        sub = subparsers.add_parser(
-            name, help=summary.replace("%", "%%"), description=summary, epilog=example, allow_abbrev=False
+        group, _, last = name.rpartition(" ")
+        if group and group not in groups:
+            text = GROUPS[group]
+            whole = subparsers.add_parser(group, help=text, description=text, allow_abbrev=False)
+            groups[group] = whole.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+        sub = groups.get(group, subparsers).add_parser(
+            last, help=summary.replace("%", "%%"), description=summary, epilog=example, allow_abbrev=False
         )
+        sub.set_defaults(command=name)
         add_flags(sub, command.function, command.positional)
         if name == "train":
             add_config_flags(sub, argv)
