@@ -159,7 +159,7 @@ def test_a_changed_embedder_encodes_anew(folder: Path) -> None:
     """The folded copy is kept between calls, but not beyond a change of the weights or the pooling."""
     embedder = Embedder(make_trunk("small", pretrained=False), 8, crop=CROP, size=SIZE).eval()
     first = embedder.encode(folder / "b.png")
-    assert embedder._folded() is embedder._folded()
+    assert embedder._network() is embedder._network()
     with torch.no_grad():
         for parameter in embedder.linear.parameters():
             parameter.mul_(2)

@@ -19,7 +19,7 @@ STAGES = [
     *("distances", "losses"),
     *("retrieval", "samplers", "clustering", "projection"),
     *("trunks", "encoding", "embedder", "embeddings", "evaluation", "training", "estimator"),
-    "catalog",
+    *("exporting", "catalog"),
     *("figures", "report"),
     *("recipes", "cli", "__main__"),
 ]
@@ -52,6 +52,7 @@ PUBLIC = [
     "embed",
     "evaluate",
     "evaluate_file",
+    "export",
     "inspect_batch",
     "kmeans",
     "lifted_struct_loss",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from liftedstruct.embeddings import Embeddings, embed
     from liftedstruct.estimator import LiftedEmbedding
     from liftedstruct.evaluation import Comparison, Scores, compare, evaluate, evaluate_file
+    from liftedstruct.exporting import export
     from liftedstruct.projection import tsne
     from liftedstruct.retrieval import map_at_r, nearest_neighbors, precision_at_1, r_precision, recall_at_k, retrieval_recall
     from liftedstruct.samplers import BalancedSampler, HardNegativeSampler, PairSampler, Sampler, TripletSampler
@@ -57,6 +58,7 @@ __all__ = [
     "embed",
     "evaluate",
     "evaluate_file",
+    "export",
     "inspect_batch",
     "kmeans",
     "lifted_struct_loss",
@@ -92,6 +94,7 @@ __getattr__ = lazy_names(
         "embeddings": ("Embeddings", "embed"),
         "estimator": ("LiftedEmbedding",),
         "evaluation": ("Comparison", "Scores", "compare", "evaluate", "evaluate_file"),
+        "exporting": ("export",),
         "projection": ("tsne",),
         "retrieval": ("map_at_r", "nearest_neighbors", "precision_at_1", "r_precision", "recall_at_k", "retrieval_recall"),
         "samplers": ("BalancedSampler", "HardNegativeSampler", "PairSampler", "Sampler", "TripletSampler"),

@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from liftedstruct.data import RESIZE_MODES, SIZE_PER_CROP, Indices, PackedImages, name_key
-from liftedstruct.encoding import ImageLike, Preprocessing, encode
+from liftedstruct.encoding import ImageLike, Network, Preprocessing, encode, onnx_network
 from liftedstruct.runtime.atomic import replacing
 from liftedstruct.runtime.checks import as_number, check_count, pick
 from liftedstruct.trunks import RANDOM, TRUNKS, Trunk, folded, make_trunk
 
 __all__ = ["EMBEDDER", "Embedder", "Seen", "TrainedOn", "load", "open_embedder"]
 
-EMBEDDER = "embedder.safetensors"  # file name in a run folder
+EMBEDDER, EXPORTED = "embedder.safetensors", "model.safetensors"  # file names in a run folder and in an exported folder
 VERSION = 5
 HASHES = {"images": "trained_on.images", "validation": "trained_on.validation"}  # field of TrainedOn -> tensor in the file
 # Types of the metadata in the file; TRAINING only if the embedder was trained.
@@ -129,6 +129,7 @@ class Embedder(nn.Module):
     Attributes:
         trained_on: record of the training images, or None if the embedder was not trained.
         origin: name to display: the run folder or file that it was loaded from, or the name of the trunk.
+        onnx: the ONNX file that `encode` uses, or None.
 
     Examples:
         >>> embedder = Embedder(make_trunk("small"), dim=16)
@@ -159,6 +160,7 @@ class Embedder(nn.Module):
         self.linear = nn.Linear(trunk.num_features, dim) if dim else nn.Identity()
         self.trained_on: TrainedOn | None = None
         self.origin = trunk.name
+        self.onnx: Path | None = None
         if isinstance(self.linear, nn.Linear):  # as in the paper's code
             bound = math.sqrt(3 / trunk.num_features)
             nn.init.uniform_(self.linear.weight, -bound, bound)
@@ -208,23 +210,25 @@ class Embedder(nn.Module):
             ValueError: if an image cannot be read, with its path or position.
 
         """
-        net = self._folded()
-
-        def network(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-            with torch.inference_mode():
-                found: NDArray[np.float32] = net(torch.from_numpy(pixels)).float().cpu().numpy()
-            return found
-
         preprocessing = Preprocessing(self.size, self.resize_mode, self.crop)
-        return encode(network, images, preprocessing, self.width, batch_size, progress, unreadable)
+        return encode(self._network(), images, preprocessing, self.width, batch_size, progress, unreadable)
 
-    def _folded(self) -> "Embedder":
-        """Return a copy for inference with folded batch norms. It is made again when a weight has changed."""
+    def _network(self) -> Network:
+        """Return the function from pixels to embeddings for inference. It is made again when a weight has changed."""
+        if _NETWORKS.get(self, (None,))[0] != self._state():
+            net = folded(self)
+
+            def network(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+                with torch.inference_mode():
+                    found: NDArray[np.float32] = net(torch.from_numpy(pixels)).float().cpu().numpy()
+                return found
+
+            _NETWORKS[self] = self._state(), network
+        return _NETWORKS[self][1]
+
+    def _state(self) -> tuple[Any, ...]:
         tensors = (*self.parameters(), *self.buffers())
-        state = self.trunk.pool, self.normalize, *((tensor.data_ptr(), tensor._version) for tensor in tensors)
-        if _FOLDED.get(self, (None, self))[0] != state:
-            _FOLDED[self] = state, folded(self)
-        return _FOLDED[self][1]
+        return self.trunk.pool, self.normalize, *((tensor.data_ptr(), tensor._version) for tensor in tensors)
 
     def truncated(self, dim: int) -> "Embedder":
         """Return an embedder with the first `dim` dimensions of this one; the trunk is shared.
@@ -280,7 +284,9 @@ class Embedder(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path) -> "Embedder":
-        """Load an embedder from its file or a run folder, in evaluation mode. The trunk's pretrained weights are not needed.
+        """Load an embedder from its file, a run folder or an exported folder, in evaluation mode.
+
+        The trunk's pretrained weights are not needed.
 
         Raises:
             ValueError: if there is no embedder file, or if it is damaged or of another format version.
@@ -307,14 +313,20 @@ class Embedder(nn.Module):
             embedder.trained_on = TrainedOn(meta["step"], meta["checksum"], tuple(map(str, meta["class_names"])), **hashes)
         whole = Path(path).resolve()
         embedder.origin = os.path.relpath(whole) if whole.parent.is_relative_to(Path.cwd()) else str(whole)
+        onnx = file.with_suffix(".onnx")
+        if onnx.is_file() and (network := onnx_network(onnx, embedder.short_sha())):
+            _NETWORKS[embedder], embedder.onnx = (embedder._state(), network), onnx
         return embedder.eval()
 
 
-_FOLDED: WeakKeyDictionary[Embedder, tuple[Any, Embedder]] = WeakKeyDictionary()
+_NETWORKS: WeakKeyDictionary[Embedder, tuple[tuple[Any, ...], Network]] = WeakKeyDictionary()
 
 
 def _embedder_file(path: str | Path) -> Path:
-    return Path(path) / EMBEDDER if Path(path).is_dir() else Path(path)
+    if not Path(path).is_dir():
+        return Path(path)
+    exported = Path(path) / EXPORTED
+    return exported if exported.is_file() else Path(path) / EMBEDDER
 
 
 def _read_embedder(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -344,7 +356,9 @@ def _read_embedder(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def load(path: str | Path) -> Embedder:
-    """Load a trained embedder from its run folder or file, to `encode` images.
+    """Load a trained embedder from its run folder, its file or an exported folder, to `encode` images.
+
+    From an exported folder, `encode` uses onnxruntime where it is installed, which is faster than torch on a CPU.
 
     Examples:
         >>> embedder = load("run/")  # doctest: +SKIP

@@ -9,6 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,11 +24,13 @@ from liftedstruct.runtime.memory import kept_memory
 from liftedstruct.runtime.progress import Bar
 from liftedstruct.runtime.threads import map_ahead
 
-__all__ = ["ImageLike", "Preprocessing", "encode"]
+__all__ = ["ONNX_SHA", "ImageLike", "Network", "Preprocessing", "encode", "onnx_network"]
 
 ImageLike = str | os.PathLike[str] | bytes | Image.Image | NDArray[np.uint8] | torch.Tensor
 Pixels = NDArray[np.uint8]
+Network = Callable[[Pixels], NDArray[np.float32]]  # from crops, (b, crop, crop, 3), to embeddings, (b, dim)
 AHEAD = 2  # batches that are decoded ahead
+ONNX_SHA = "liftedstruct_sha"  # in the metadata of an ONNX file: the embedder that it was exported from
 
 
 class Preprocessing(NamedTuple):
@@ -44,8 +47,31 @@ class Preprocessing(NamedTuple):
         return decode(source, path, self.size, self.resize_mode)[start:stop, start:stop]
 
 
+def onnx_network(file: Path, sha: str) -> Network | None:
+    """Return the network in an ONNX file, if onnxruntime is installed and the file was exported from this embedder."""
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # the threads that decode need the cores
+    try:
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    except Exception:  # of many types: a damaged file, or of a newer version
+        return None
+    if session.get_modelmeta().custom_metadata_map.get(ONNX_SHA) != sha:
+        return None
+
+    def network(pixels: Pixels) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = session.run(None, {"pixels": pixels})[0]
+        return found
+
+    return network
+
+
 def encode(
-    network: Callable[[Pixels], NDArray[np.float32]],
+    network: Network,
     images: ImageLike | Iterable[ImageLike],
     preprocessing: Preprocessing,
     dim: int,

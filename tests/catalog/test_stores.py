@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.servers import new_address
@@ -13,7 +13,9 @@ from liftedstruct.catalog.where import And, Condition, Not, Or, Value, Where, ma
 
 DIM = 8
 STORES_TO_TEST = [pytest.param(scheme, marks=pytest.mark.slow if scheme else ()) for scheme in (*STORES, "milvus-server")]
-VALUES = st.sampled_from([0, 1, -3, 2.5, 2**53, "", "a", "b", "ä", "A", "10", "o'neill", 'a "b"', "back\\slash", "line\nfeed", "%"])
+VALUES = st.sampled_from(
+    [0, 1, -3, 2.5, 2**53, "", "a", "b", "ä", "A", "10", "o'neill", 'a "b"', "back\\slash", "line\nfeed", "%"]
+)
 FIELDS = st.sampled_from(["price", "size", "Größe", "id", "product", "nowhere"])
 
 
@@ -22,14 +24,34 @@ def wheres() -> st.SearchStrategy[Where]:
         return Condition(field, operator, str(value) if field in ("id", "product") else value)
 
     leaf = st.builds(comparison, FIELDS, st.sampled_from(["=", "<", "<=", ">", ">="]), VALUES)
-    several = lambda kind, part: st.lists(part, min_size=2, max_size=3).map(lambda parts: kind(tuple(parts)))  # noqa: E731
+
+    def several(kind: type[And | Or], part: st.SearchStrategy[Where]) -> st.SearchStrategy[Where]:
+        return st.lists(part, min_size=2, max_size=3).map(lambda parts: kind(tuple(parts)))
+
     return st.recursive(leaf, lambda part: st.one_of(several(And, part), several(Or, part), part.map(Not)), max_leaves=6)
 
 
 def items(n: int, seed: int = 0) -> tuple[list[Item], Vectors]:
     """Return items with fields of mixed types that are missing here and there, and vectors with many ties."""
     rng = np.random.default_rng(seed)
-    values = [0, 1, -3, 2.5, 2**53, "", "a", "b", "ä", "A", "10", "o'neill", 'a "b"', "back\\slash", "line\nfeed", "%"]
+    values: list[Value] = [
+        0,
+        1,
+        -3,
+        2.5,
+        2**53,
+        "",
+        "a",
+        "b",
+        "ä",
+        "A",
+        "10",
+        "o'neill",
+        'a "b"',
+        "back\\slash",
+        "line\nfeed",
+        "%",
+    ]
 
     def metadata() -> dict[str, Value]:
         return {name: values[rng.integers(len(values))] for name in ("price", "size", "Größe") if rng.random() < 0.7}
@@ -74,7 +96,12 @@ def test_put_get_and_order(store: Store) -> None:
     for item, row, x in zip(found, rows, X, strict=True):
         got, vector = store.get(1, [item.seq])[item.seq]
         assert got == item
-        assert (item.product, item.path, item.content, dict(item.metadata)) == (row.product, row.path, row.content, row.metadata)
+        assert (item.product, item.path, item.content, dict(item.metadata)) == (
+            row.product,
+            row.path,
+            row.content,
+            row.metadata,
+        )
         assert vector.tobytes() == x.tobytes()
     assert store.get(1, [10**6]) == {}
 
@@ -100,8 +127,8 @@ def test_remove(store: Store) -> None:
     assert store.count(1) == 8
     store.put(1, rows[9:], X[9:])
     assert next(reversed(list(store.items(1)))).id == rows[9].id  # a removed item comes back as the last one
-    gone = set(rows[i].seq for i in (0,))
-    assert not gone & {int(seq) for _, seqs in store.nearest(1, X[:1], 10) for seq in seqs}
+    found = [item.seq for item in store.items(1)]
+    assert sorted(store.nearest(1, X[:1], 20)[0][1].tolist()) == found
 
 
 @pytest.mark.parametrize("k", [1, 5, 40, 300])
@@ -137,7 +164,7 @@ def filled(address: str) -> Iterator[tuple[Store, dict[int, tuple[Item, Vectors]
 
 
 @given(where=wheres())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None)
 def test_filters_select_what_the_definition_selects(
     filled: tuple[Store, dict[int, tuple[Item, Vectors]]], where: Where
 ) -> None:
@@ -202,9 +229,9 @@ def test_approximate_index(store: Store) -> None:
     assert "hnsw" in store.INDEXES
     store.build(1, "hnsw")
     assert store.size(1, "hnsw") > 0
-    exact, approximate = (store.nearest(1, X[:50], 10, None, index) for index in ("exact", "hnsw"))
+    exact, approximate = (store.nearest(1, X[:20], 10, None, index) for index in ("exact", "hnsw"))
     hits = [len(set(a.tolist()) & set(b.tolist())) for (_, a), (_, b) in zip(exact, approximate, strict=True)]
-    assert sum(hits) > 0.9 * 500
+    assert sum(hits) > 0.9 * 200
     for (_, seqs), (D2, found) in zip(exact, approximate, strict=True):
         assert (np.diff(D2) >= 0).all()  # ranked by the exact distance
         assert found[0] == seqs[0]

@@ -1,4 +1,4 @@
-"""Add image files to a catalog: embed what is new or has changed, in chunks that are stored whole, so that a kill loses little."""
+"""Add image files to a catalog: embed what is new or has changed, in chunks that are stored whole."""
 
 import hashlib
 import re
@@ -133,9 +133,7 @@ def metadata_of(rows: Sequence[dict[str, str]]) -> list[dict[str, Value]]:
         [{'price': 79.5, 'unit_size': 'XL'}, {'price': 80}]
     """
     names = {name: check_field(re.sub(r"\W", "_", name.strip())) for row in rows for name in row if name not in OWN_FIELDS}
-    numeric = {
-        name for name in names if all(NUMBER.fullmatch(row[name].strip()) for row in rows if row.get(name, "").strip())
-    }
+    numeric = {name for name in names if all(NUMBER.fullmatch(row[name].strip()) for row in rows if row.get(name, "").strip())}
 
     def value(name: str, text: str) -> Value:
         if name not in numeric:

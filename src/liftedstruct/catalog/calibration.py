@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Calibration", "calibrate"]
 
+Distances = NDArray[np.float64]
 MOST = 20_000  # queries; of a larger catalog, whole products are drawn
 DRAWS = 2000  # of the bootstrap
 LEAST = 4  # products
@@ -63,8 +64,8 @@ class Calibration:
                 f"threshold            {self.threshold:.4g} for a requested false-match rate of {100 * self.requested:g} %",
                 f"false-match rate    {self.false_match_rate} (95 % interval), for products that are absent",
                 f"identification rate {self.identification_rate} (95 % interval), for products that are present",
-                f"queries              {self.queries}; learned on {self.products[0]:,} products, measured on {self.products[1]:,} "
-                f"others; {self.items:,} items",
+                f"queries              {self.queries}; learned on {self.products[0]:,} products, measured on "
+                f"{self.products[1]:,} others; {self.items:,} items",
             )
         )
 
@@ -129,13 +130,16 @@ def calibrate(
     return found
 
 
-def _own_queries(X: Vectors, products: NDArray[np.object_], rng: np.random.Generator) -> tuple[NDArray[np.float64], ...]:
+def _own_queries(
+    X: Vectors, products: NDArray[np.object_], rng: np.random.Generator
+) -> tuple[Distances, Distances, NDArray[np.object_]]:
     """Return the distances to the same and to other products, and the product, of each query, an image of the catalog."""
     labels, names = as_classes(products.astype(str)) if len(products) else (np.empty(0, np.int64), products)
     if len(names) < LEAST:
         return np.empty(0), np.empty(0), products[:0]
     if len(X) <= MOST:
-        return *nearest_by_class(X, labels), products
+        same, other = nearest_by_class(X, labels)
+        return same, other, products
     order = rng.permutation(len(names))
     drawn = order[np.cumsum(np.bincount(labels)[order]) <= MOST]
     rows = np.isin(labels, drawn)

@@ -16,6 +16,7 @@ from liftedstruct.catalog.where import OWN_FIELDS, Value, Where, as_value, check
 from liftedstruct.embedder import Embedder, load
 from liftedstruct.encoding import ImageLike
 from liftedstruct.evaluation.scores import Estimate
+from liftedstruct.runtime.atomic import replacing
 from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_count, check_finite
 
 __all__ = ["Answer", "Catalog", "Match"]
@@ -122,7 +123,9 @@ class Catalog:
             raise ValueError(f"a catalog must exist to be opened, got none at {self.address}. Run: liftedstruct catalog add")
         if record.get("format") != FORMAT or record.get("version") != VERSION:
             got = f"{record.get('format')!r}, version {record.get('version')!r}"
-            raise ValueError(f"{self.address} must be a catalog of version {VERSION}, got {got}. Use the release that wrote it.")
+            raise ValueError(
+                f"{self.address} must be a catalog of version {VERSION}, got {got}. Use the release that wrote it."
+            )
         return record
 
     @property
@@ -185,8 +188,16 @@ class Catalog:
             )
         else:
             self.embedder_of(current["model"])  # raises an error
-        if embedder is not None and (folder := Path(self.address)).is_dir() and not (folder / model_file(model["sha"])).is_file():
-            embedder.save(folder / model_file(model["sha"]))  # so that the folder can be moved
+        if (
+            embedder is not None
+            and (folder := Path(self.address)).is_dir()
+            and not (folder / model_file(model["sha"])).is_file()
+        ):
+            copy = folder / model_file(model["sha"])  # so that the folder can be moved
+            if embedder.onnx is not None:
+                with replacing(copy.with_suffix(".onnx")) as file:
+                    file.write(embedder.onnx.read_bytes())
+            embedder.save(copy)
         self.store.create(table, dim)
         for name in record["fields"]:
             self.store.index_field(table, name)
@@ -205,7 +216,8 @@ class Catalog:
             self.store.write(record)
             self.store.drop(old["table"])
             if Path(self.address).is_dir() and old["model"]["sha"]:
-                (Path(self.address) / model_file(old["model"]["sha"])).unlink(missing_ok=True)
+                for suffix in (".safetensors", ".onnx"):
+                    (Path(self.address) / model_file(old["model"]["sha"])).with_suffix(suffix).unlink(missing_ok=True)
 
     # --- content ---------------------------------------------------------------------------------------------------------
 
@@ -323,7 +335,9 @@ class Catalog:
             if len(items) > 1.5 * calibration["items"]:
                 rows["calibration"] += f"; of {calibration['items']:,} items: calibrate again"
         if record["next"]:
-            rows["next model"] = f"{record['next']['model']['name']}, {self.store.count(record['next']['table']):,} items so far"
+            rows["next model"] = (
+                f"{record['next']['model']['name']}, {self.store.count(record['next']['table']):,} items so far"
+            )
         return "\n".join(f"{name:<12} {text}" for name, text in rows.items())
 
     # --- search ----------------------------------------------------------------------------------------------------------
@@ -372,10 +386,11 @@ class Catalog:
 
     def encode(self, queries: ImageLike | Iterable[ImageLike] | EmbeddingsLike) -> Vectors:
         """Return queries as embeddings, (m, d): images are embedded, embeddings are checked."""
-        if isinstance(queries, torch.Tensor | np.ndarray) and (
-            queries.is_floating_point() if isinstance(queries, torch.Tensor) else queries.dtype.kind == "f"
+        rows: Any = queries
+        if (isinstance(rows, torch.Tensor) and rows.is_floating_point()) or (
+            isinstance(rows, np.ndarray) and rows.dtype.kind == "f"
         ):
-            return as_vectors(queries[None] if queries.ndim == 1 else queries)
+            return as_vectors(rows[None] if rows.ndim == 1 else rows)
         X: Vectors = self.embedder.encode(queries)
         return X
 
@@ -394,7 +409,9 @@ class Catalog:
         raise ValueError(f"{self.address} must not change all the time during a search, got 100 changes. Try again.")
 
 
-def _answer(ranked: list[tuple[float, Item]], k: int, group_by: str | None, threshold: float | None, whole: bool) -> Answer | None:
+def _answer(
+    ranked: list[tuple[float, Item]], k: int, group_by: str | None, threshold: float | None, whole: bool
+) -> Answer | None:
     """Return the answer from the nearest items, or None if more of them are needed; `whole` says that there are no more."""
     chosen: list[tuple[float, Item]] = []
     seen: set[Any] = set()

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from liftedstruct.catalog.store import Item, Nearest, Vectors, record_of
-from liftedstruct.catalog.where import OWN_FIELDS, And, Condition, Not, Or, Value, Where
+from liftedstruct.catalog.store import HNSW, Item, Nearest, Vectors, metadata_text, parse_metadata, record_of, sql_of
+from liftedstruct.catalog.where import OWN_FIELDS, Value, Where
 from liftedstruct.retrieval.exact_distances import squares
 from liftedstruct.retrieval.neighbors import NeighborSearch
 from liftedstruct.runtime.atomic import locked, replacing
@@ -36,20 +36,21 @@ CHECKED = 1 << 26  # bytes up to which the whole database is checked when it is 
 UNSAVED = 10_000  # rows that may have changed since the array of vectors was last saved, beyond a tenth of all
 REMEMBERED = 1000  # transactions whose changes are remembered, at least
 COLUMNS = "seq, id, product, path, content, metadata"
-HNSW = {"M": 32, "efConstruction": 100, "efSearch": 128}
 
 
 class LocalStore:
     """Store in a folder on this machine."""
 
-    INDEXES = ("hnsw",)
+    INDEXES: tuple[str, ...] = ("hnsw",)
 
     def __init__(self, address: str, create: bool = False) -> None:
         self.folder = Path(address)
         file = self.folder / DATABASE
         if not file.is_file():
             if not create:
-                raise ValueError(f"a catalog must exist to be opened, got none at {address}. Run: liftedstruct catalog add {address}")
+                raise ValueError(
+                    f"a catalog must exist to be opened, got none at {address}. Run: liftedstruct catalog add {address}"
+                )
             if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
                 raise ValueError(f"a new catalog must be an empty folder or a new one, got {address}. Pass another folder.")
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -192,7 +193,7 @@ class LocalStore:
         if index != "exact":
             pick(dict.fromkeys(self.INDEXES), index, "index")
             if where is None:
-                return self._approximate(table, snapshot, Q, k)
+                return self._approximate(snapshot, subset, Q, k)
         queries, own = torch.from_numpy(Q), torch.full((len(Q),), -1)
         found: Nearest = []
         for at in range(0, len(Q), subset.rows_at_once(k)):
@@ -217,7 +218,9 @@ class LocalStore:
     def _add_version(self, versions: str, changes: str) -> None:
         """Record that the current transaction changes a table. Each thousandth time, forget older changes."""
         stamp = secrets.token_hex(8)
-        (version,) = self.db.execute(f"INSERT INTO {versions} SELECT max(version) + 1, ? FROM {versions} RETURNING version", (stamp,)).fetchone()
+        (version,) = self.db.execute(
+            f"INSERT INTO {versions} SELECT max(version) + 1, ? FROM {versions} RETURNING version", (stamp,)
+        ).fetchone()
         if version % REMEMBERED == 0:
             for name in (versions, changes):
                 self.db.execute(f"DELETE FROM {name} WHERE version <= ?", (version - REMEMBERED,))
@@ -285,8 +288,8 @@ class LocalStore:
         links = 4 * 2 * HNSW["M"] * len(snapshot.seqs) if index == "hnsw" else 0  # faiss stores them as int32
         return snapshot.X.nbytes * (2 if index == "exact" else 1) + links
 
-    def _approximate(self, table: int, snapshot: "_Snapshot", Q: Vectors, k: int) -> Nearest:
-        _, found = snapshot.hnsw.search(snapshot.search.scaler.transform(torch.from_numpy(Q), np.arange(len(Q))).numpy(), k)
+    def _approximate(self, snapshot: "_Snapshot", search: NeighborSearch, Q: Vectors, k: int) -> Nearest:
+        _, found = snapshot.hnsw.search(search.scaler.transform(torch.from_numpy(Q), np.arange(len(Q))).numpy(), k)
         result: Nearest = []
         for q, j in zip(Q, found, strict=True):
             j = np.sort(j[j >= 0])
@@ -304,7 +307,9 @@ class LocalStore:
         except sqlite3.Error as error:
             text = str(error)
             if "full" in text:
-                raise OSError(28, f"no space left on the device of {self.folder}. Free some; nothing that was stored is lost") from error
+                raise OSError(
+                    28, f"no space left on the device of {self.folder}. Free some; nothing that was stored is lost"
+                ) from error
             remedy = "Try again" if "locked" in text else "Restore it from a backup, or add the images to a new catalog"
             raise ValueError(f"{self.folder / DATABASE} must be a readable catalog, got: {text}. {remedy}.") from error
 
@@ -365,13 +370,13 @@ def _sum(texts: Sequence[Any], vector: bytes) -> int:
 
 
 def _row(item: Item, vector: bytes) -> tuple[Any, ...]:
-    texts = item.id, item.product, item.path, item.content, json.dumps(item.metadata, ensure_ascii=False, sort_keys=True)
+    texts = item.id, item.product, item.path, item.content, metadata_text(item.metadata)
     return *texts, vector, _sum(texts, vector)
 
 
 def _item(row: Sequence[Any]) -> Item:
     seq, name, product, path, content, metadata = row
-    return Item(name, product, path, content, json.loads(metadata), seq)
+    return Item(name, product, path, content, parse_metadata(metadata), seq)
 
 
 def _field(name: str) -> str:
@@ -380,17 +385,9 @@ def _field(name: str) -> str:
 
 
 def _sql(where: Where | None) -> tuple[str, list[Value]]:
-    """Return a filter as SQL and its values. A comparison may be NULL, which a filter and NOT take as false."""
-    match where:
-        case None:
-            return "1", []
-        case And(parts) | Or(parts):
-            texts, values = zip(*map(_sql, parts), strict=True)
-            return f" {type(where).__name__.upper()} ".join(f"({text})" for text in texts), [each for some in values for each in some]
-        case Not(part):
-            text, some = _sql(part)
-            return f"NOT COALESCE(({text}), 0)", some
-        case Condition(name, operator, value):
-            kinds = "= 'text'" if isinstance(value, str) else "IN ('integer', 'real')"
-            kind = "" if operator == "=" else f" AND typeof({_field(name)}) {kinds}"
-            return f"{_field(name)} {operator} ?{kind}", [value]
+    def comparison(name: str, operator: str, value: Value) -> tuple[str, Value]:
+        kinds = "= 'text'" if isinstance(value, str) else "IN ('integer', 'real')"
+        kind = "" if operator == "=" else f" AND typeof({_field(name)}) {kinds}"
+        return f"{_field(name)} {operator} ?{kind}", value
+
+    return sql_of(where, comparison)

@@ -1,7 +1,7 @@
 """The contract of a store, which keeps the items of a catalog, and the table of stores.
 
-A store holds a record and numbered tables of items. An item has an id, which is unique in its table; a `seq`, its place in the
-order of insertion, which an update keeps; a float32 vector, which is stored exactly; and metadata. A call that writes is atomic:
+A store holds a record and numbered tables of items. An item has an id, unique in its table; a `seq`, its place in the order of
+insertion, which an update keeps; a float32 vector, which is stored exactly; and metadata. A call that writes is atomic:
 after a kill, all of it is stored, or nothing.
 """
 
@@ -14,14 +14,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from liftedstruct.catalog.where import Value, Where
+from liftedstruct.catalog.where import EXACT, And, Condition, Not, Or, Value, Where
 from liftedstruct.retrieval.exact_distances import Scaler, squares
 
-__all__ = ["STORES", "Item", "Nearest", "Store", "Vectors", "nearest_of_candidates", "open_store", "record_of"]
+__all__ = [
+    "HNSW",
+    "STORES",
+    "Item",
+    "Nearest",
+    "Store",
+    "Vectors",
+    "metadata_text",
+    "nearest_of_candidates",
+    "open_store",
+    "parse_metadata",
+    "record_of",
+    "sql_of",
+]
 
 Vectors = NDArray[np.float32]
 Nearest = list[tuple[NDArray[np.float64], NDArray[np.int64]]]  # for each query, squared distances and seqs
 EXTRA = 32  # candidates beyond those asked for
+HNSW = {"M": 32, "efConstruction": 100, "efSearch": 128}  # of the approximate index
 
 
 @dataclass(frozen=True)
@@ -149,6 +163,41 @@ def record_of(text: str | bytes, where: str) -> dict[str, Any]:
     except ValueError:
         pass
     raise ValueError(f"{where} must hold the record of a catalog, got other text. Restore it from a backup.")
+
+
+def metadata_text(metadata: Mapping[str, Value]) -> str:
+    """Write metadata as JSON."""
+    return json.dumps(metadata, ensure_ascii=False, sort_keys=True)
+
+
+def parse_metadata(text: str) -> dict[str, Value]:
+    """Read metadata. A database may have written a large float without its exponent."""
+    found: dict[str, Value] = json.loads(text, parse_int=lambda digits: _number(int(digits)))
+    return found
+
+
+def _number(value: int) -> int | float:
+    return value if abs(value) <= EXACT else float(value)
+
+
+def sql_of(where: Where | None, comparison: Callable[[str, str, Value], tuple[str, Value]]) -> tuple[str, list[Value]]:
+    """Return a filter as SQL and its values, which are never in the text.
+
+    `comparison` returns the SQL of field, operator and value. It may be NULL, which a filter and NOT take as false.
+    """
+    match where:
+        case None:
+            return "true", []
+        case And(parts) | Or(parts):
+            each = [sql_of(part, comparison) for part in parts]
+            text = f" {type(where).__name__.upper()} ".join(f"({text})" for text, _ in each)
+            return text, [value for _, values in each for value in values]
+        case Not(part):
+            text, values = sql_of(part, comparison)
+            return f"NOT COALESCE(({text}), false)", values
+        case Condition(name, operator, value):
+            text, value = comparison(name, operator, value)
+            return text, [value]
 
 
 def _local() -> type[Store]:

@@ -13,7 +13,21 @@ from typing import Any
 
 from liftedstruct.runtime.checks import as_plain
 
-__all__ = ["OWN_FIELDS", "And", "Condition", "Not", "Or", "Value", "Where", "as_value", "check_field", "check_id", "matches", "parse_where"]
+__all__ = [
+    "EXACT",
+    "OWN_FIELDS",
+    "And",
+    "Condition",
+    "Not",
+    "Or",
+    "Value",
+    "Where",
+    "as_value",
+    "check_field",
+    "check_id",
+    "matches",
+    "parse_where",
+]
 
 Value = str | int | float
 OWN_FIELDS = ("id", "product")  # columns of an item, not metadata
@@ -87,9 +101,9 @@ def as_value(field: str, value: Any) -> Value:
 
 
 def check_id(name: str) -> str:
-    """Return an id: a text of 1 to 1,000 characters without NUL."""
-    if not isinstance(name, str) or not 0 < len(name) <= 1000:
-        raise ValueError(f"an id must be a text of 1 to 1,000 characters, got {name!r:.100}. Change it.")
+    """Return an id: a text of 1 to 1,000 bytes without NUL."""
+    if not isinstance(name, str) or not 0 < len(name.encode(errors="replace")) <= 1000:
+        raise ValueError(f"an id must be a text of 1 to 1,000 bytes, got {str(name)[:50]!r}. Change it.")
     return str(as_value("an id", name))
 
 
@@ -109,7 +123,9 @@ def matches(where: Where | None, fields: Mapping[str, Value]) -> bool:
             return found is not None and isinstance(found, str) == isinstance(value, str) and COMPARE[operator](found, value)
 
 
-TOKEN = re.compile(r"\s*(?:(?P<text>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")|(?P<sign><=|>=|!=|[=<>(),])|(?P<word>[^\s=<>!(),'\"]+))")
+TOKEN = re.compile(
+    r"\s*(?:(?P<text>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")|(?P<sign><=|>=|!=|[=<>(),])|(?P<word>[^\s=<>!(),'\"]+))"
+)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 KEYWORDS = ("and", "or", "not", "in")
 
@@ -140,7 +156,7 @@ class _Parser:
             self.tokens.append((kind, found[kind]))
 
     def error(self, got: str) -> ValueError:
-        return ValueError(f"a filter must be like \"category = chair and price < 100\", got {got} in {self.text!r}. Correct it.")
+        return ValueError(f'a filter must be like "category = chair and price < 100", got {got} in {self.text!r}. Correct it.')
 
     def whole(self) -> Where:
         tree = self.any_of()

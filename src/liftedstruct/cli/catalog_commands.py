@@ -23,10 +23,10 @@ def add(
     """Add images to a catalog: embed those that are new or have changed. The same command resumes a stopped one.
 
     Args:
-        store: folder of the catalog, created if missing; or postgresql://user@host:port/database#name, or
-            milvus://host:port#name, or milvus:file.db#name.
-        images: folders of images, CSV files with a column path, and images. The product of an image is its folder, or the column
-            product or label; its id is its path in the folder, or the column id; other columns are metadata.
+        store: folder of the catalog, created if missing; or postgresql://user@host:port/database#name,
+            milvus://host:port#name or milvus:file.db#name.
+        images: folders of images, CSV files with a column path, and images. The product of an image is its folder, or the
+            column product or label; its id is its path in the folder, or the column id; other columns are metadata.
         run: run folder, embedder file or exported folder of the model. Default: the model of the catalog.
         prune: remove the items that are not among the images.
         new_model: embed all images again with another model, and replace the catalog when that is done.

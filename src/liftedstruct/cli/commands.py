@@ -15,6 +15,7 @@ __all__ = [
     "demo",
     "embed",
     "evaluate",
+    "export",
     "figure",
     "fit",
     "list_entries",
@@ -326,6 +327,21 @@ def report(runs: list[Path], out: Path, max_mb: float = 80.0, title: str | None 
 
     file = write_report(runs, out, title=title, max_mb=max_mb)
     print(f"{file}: {file.stat().st_size / 1e6:.1f} MB")
+
+
+def export(run: Path, out: Path, license: str = "other") -> None:
+    """Export a trained embedder as ONNX, with a model card and a script that needs neither torch nor this package.
+
+    Args:
+        run: run folder or embedder file.
+        out: new folder to write.
+        license: identifier of the license of the model, such as apache-2.0.
+    """
+    from liftedstruct.exporting import export as export_run
+
+    folder = export_run(run, out, license)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"{folder}: {size / 1e6:.1f} MB. Try: python {folder / 'embed.py'} photo.jpg")
 
 
 def figure(

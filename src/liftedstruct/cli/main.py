@@ -32,7 +32,9 @@ class Command:
 
 
 SEARCH = Command(
-    catalog_commands.search, "liftedstruct search catalog/ photo.jpg -k 5 --where 'price < 100' --group-by product", ("store", "photos")
+    catalog_commands.search,
+    "liftedstruct search catalog/ photo.jpg -k 5 --where 'price < 100' --group-by product",
+    ("store", "photos"),
 )
 COMMANDS: dict[str, Command] = {
     "catalog add": Command(catalog_commands.add, "liftedstruct catalog add catalog/ photos/ --run run/", ("store", "images")),
@@ -49,6 +51,7 @@ COMMANDS: dict[str, Command] = {
     "demo": Command(commands.demo, "liftedstruct demo"),
     "embed": Command(commands.embed, "liftedstruct embed run/ prepared/ --out test.npz --part test", ("source", "images")),
     "evaluate": Command(commands.evaluate, "liftedstruct evaluate embeddings.npz --ks 1,2,4,8 --clustering both", ("file",)),
+    "export": Command(commands.export, "liftedstruct export run/ --out model/ --license apache-2.0", ("run",)),
     "figure": Command(commands.figure, "liftedstruct figure failures run/ --out failures.pdf --count 6", ("kind", "runs")),
     "fit": Command(commands.fit, "liftedstruct fit photos/ --out fitted/", ("data",)),
     "list": Command(commands.list_entries, "liftedstruct list losses", ("what",)),

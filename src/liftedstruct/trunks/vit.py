@@ -81,7 +81,7 @@ class Embed(nn.Module):
         first = self.cls_token + self.pos_embed[:, :1]
         if self.register_tokens is not None:
             first = torch.cat((first, self.register_tokens), dim=1)
-        return torch.cat((first.expand(len(x), -1, -1), y.flatten(2).transpose(1, 2)), dim=1)
+        return torch.cat((first.expand(x.shape[0], -1, -1), y.flatten(2).transpose(1, 2)), dim=1)
 
 
 class LayerScale(nn.Module):
