@@ -4,7 +4,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from liftedstruct.data import FolderSource, Indices, PackedImages, brief, content_hash, list_files
+from liftedstruct.data import QUERY, FolderSource, Indices, PackedImages, brief, content_hash, list_items
 from liftedstruct.embedder import EMBEDDER, Embedder, Seen
 from liftedstruct.runtime.arrays import UNNAMED, load_arrays
 from liftedstruct.runtime.atomic import replacing
@@ -60,6 +60,7 @@ class Embeddings:
         part: `train`, `validation` or `test` if all images are of that part of the split, otherwise `all`.
         data: folder of the prepared dataset, or an empty string.
         protocol: how the embeddings were computed: embedder, trunk, weights, dataset, crop, ...
+        queries: (n,), which images are queries in the gallery of the others. Empty: each is a query among all others.
 
     """
 
@@ -73,6 +74,7 @@ class Embeddings:
     part: str
     data: str
     protocol: Mapping[str, Any]
+    queries: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -85,6 +87,13 @@ class Embeddings:
         with replacing(path) as stream:
             np.savez(stream, **arrays)
         return Path(path)
+
+    def at(self, rows: Indices | NDArray[np.bool_]) -> "Embeddings":
+        """Return the embeddings of some of the images."""
+        names = [name for name in ("rows", "contents") if len(getattr(self, name))]
+        paths = tuple(np.array(self.paths, dtype=object)[rows].tolist()) if self.paths else ()
+        some = {name: getattr(self, name)[rows] for name in ("embeddings", "labels", *names)}
+        return replace(self, **some, paths=paths, queries=np.empty(0, np.bool_))
 
     @staticmethod
     def load(path: str | Path, labels: str | Path | None = None) -> "Embeddings":
@@ -126,11 +135,12 @@ class Embeddings:
 def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Embeddings:
     """Check the arrays of a file and return them as `Embeddings`. Missing arrays get defaults."""
     absent = {"paths": np.empty(0, np.str_), "rows": np.empty(0, np.int64), "contents": np.empty(0, np.uint64)}
+    absent |= {"queries": np.empty(0, np.bool_)}
     absent |= {"seen": np.empty(0), "part": np.array("all"), "data": np.array(""), "protocol": np.array("{}")}
     arrays = absent | arrays
     X, y, names, part = arrays["embeddings"], arrays["labels"], arrays["class_names"], str(arrays["part"])
     n = len(X) if X.ndim else 0
-    for name, kinds in {"labels": "iu", "paths": "U", "rows": "iu", "contents": "u"}.items():
+    for name, kinds in {"labels": "iu", "paths": "U", "rows": "iu", "contents": "u", "queries": "b"}.items():
         if arrays[name].dtype.kind not in kinds or arrays[name].shape not in ((n,), (0,)):
             raise ValueError(f"{name} of shape {arrays[name].shape} and type {arrays[name].dtype} for {n} embeddings")
     if len(y) != n or names.dtype.kind != "U" or (n and not 0 <= y.min() <= y.max() < len(names)):
@@ -143,7 +153,7 @@ def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Embeddings:
     seen = Seen(*map(int, arrays["seen"])) if arrays["seen"].size else None
     class_names, paths = (tuple(arrays[name].tolist()) for name in ("class_names", "paths"))
     rows, contents, data = arrays["rows"], arrays["contents"], str(arrays["data"])
-    return Embeddings(X, y, class_names, paths, rows, contents, seen, part, data, protocol)
+    return Embeddings(X, y, class_names, paths, rows, contents, seen, part, data, protocol, arrays["queries"])
 
 
 def embeddings_file(path: str | Path) -> Path:
@@ -268,6 +278,7 @@ def embed(
         | {"data": packed.name, "checksum": packed.checksum}
         | {"size": packed.size, "resize_mode": packed.resize_mode, "crop": crop}
         | ({"hflip": "averaged"} if hflip else {}),
+        queries=packed.queries[indices],
     )
 
 
@@ -275,6 +286,8 @@ def embed_files(
     embedder: Embedder, paths: Sequence[str | Path], batch_size: int = 64, progress: bool = False
 ) -> tuple[Embeddings, dict[str, str]]:
     """Embed image files: folders, CSV lists with a column `path`, and images. The class of an image is its folder or `label`.
+
+    Images whose column `split` is `query` are queries in the gallery of the others.
 
     Args:
         embedder: trained embedder.
@@ -285,7 +298,8 @@ def embed_files(
     Returns:
         The embeddings, and the reason for each image that could not be read, by its path.
     """
-    files, names = list_files(paths)
+    items = list_items(paths)
+    files = [item.file for item in items]
     unreadable: dict[int, str] = {}
     X = embedder.encode(files, batch_size, progress, unreadable)
     kept = [i for i in range(len(files)) if i not in unreadable]
@@ -294,10 +308,11 @@ def embed_files(
         raise ValueError(
             f"at least one image must be readable, got {brief(f'{file}: {reason}' for file, reason in left_out.items())}."
         )
-    labels, class_names = as_classes(np.array([names[i] for i in kept], dtype=np.str_))
+    labels, class_names = as_classes(np.array([items[i].label for i in kept], dtype=np.str_))
     source = FolderSource(Path())
     contents = np.array([content_hash(source, files[i]) for i in kept], np.uint64)
     distinct = tuple(map(str, class_names))
+    queries = np.array([items[i].metadata.get("split", "").strip().lower() == QUERY for i in kept], np.bool_)
     seen = embedder.trained_on.seen(contents, labels, distinct) if embedder.trained_on else None
     found = Embeddings(
         embeddings=X,
@@ -311,6 +326,7 @@ def embed_files(
         data="",
         protocol=_protocol(embedder, f"{len(kept):,} files", seen)
         | {"size": embedder.size, "resize_mode": embedder.resize_mode, "crop": embedder.crop},
+        queries=queries,
     )
     return found, left_out
 

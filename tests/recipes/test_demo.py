@@ -1,8 +1,12 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+from liftedstruct.catalog import Catalog
+from liftedstruct.data import read_images
 from liftedstruct.evaluation import Scores
 from liftedstruct.recipes.demonstration import FULL, SHORT, Scale, demo
 from liftedstruct.training import load_config
@@ -39,6 +43,23 @@ def test_the_table_has_the_scores_of_every_loss_and_of_the_trunk_before_training
 
 
 @pytest.mark.slow
+def test_the_catalog_is_searched(made: tuple[Path, str]) -> None:
+    folder, text = made
+    shown = re.search(r"For (\S+)% of the queries, the nearest image shows the same product", text)
+    images = read_images(folder / "photos")
+    test = [path for path, label in zip(images.paths, images.labels, strict=True) if images.parts[label] == "test"]
+    queries = {Path(path).parent: path for path in reversed(test)}
+    with Catalog.open(folder / "catalog") as catalog:
+        assert catalog.count() == len(test) - len(queries)
+        answers = catalog.search([str(folder / "photos" / path) for path in queries.values()], k=1)
+    hits = sum(answer.product == str(product) for product, answer in zip(queries, answers, strict=True))
+    assert shown
+    assert float(shown[1]) == pytest.approx(100 * hits / len(queries), abs=0.06)
+    with Image.open(folder / "search.png") as picture:
+        assert picture.width > picture.height / 2
+
+
+@pytest.mark.slow
 def test_every_loss_trains_the_same_trunk_on_as_many_images(made: tuple[Path, str]) -> None:
     folder, _ = made
     seen = []
@@ -56,7 +77,7 @@ def test_a_second_run_reuses_results(made: tuple[Path, str], capsys: pytest.Capt
     again = demo(folder.parent, scale=TINY)
     assert {file: file.stat().st_mtime_ns for file in before} == before
     assert again.split("Finished in")[0] == text.split("Finished in")[0]
-    assert "[8/8] write the report" in capsys.readouterr().err
+    assert "[9/9] search a catalog" in capsys.readouterr().err
 
 
 @pytest.mark.slow

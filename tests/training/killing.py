@@ -7,16 +7,16 @@ embedder and checkpoint; the first run is not killed.
 """
 
 import hashlib
-import os
 import random
-import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from faults import finish, fork
 from liftedstruct.data import PackedImages
 from liftedstruct.embedder import EMBEDDER
 from liftedstruct.retrieval import nearest_neighbors, recall_at_k
@@ -32,27 +32,6 @@ def work(data: Path, out: Path) -> None:
     train(settings(PackedImages(data), out, steps=40, checkpoint_minutes=0.001, **hard), progress=False)
 
 
-def child(data: Path, out: Path, life: float | None) -> bool:
-    """Run `work` in a child process and return whether it finished before it was killed."""
-    pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            work(data, out)
-            code = 0
-        finally:
-            os._exit(code)
-    if life is not None:
-        time.sleep(life)
-        os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status):
-        return False
-    if os.WEXITSTATUS(status):
-        sys.exit("a child failed")
-    return True
-
-
 def digest(run: Path) -> str:
     """Return a digest of the embedder and the checkpoint."""
     return hashlib.sha256((run / EMBEDDER).read_bytes() + (run / STATE).read_bytes()).hexdigest()
@@ -65,15 +44,16 @@ def main(data: Path, out: Path, kills: int, seed: int) -> None:
     recall_at_k(X, np.arange(8) // 2, (1,))
     dice = random.Random(seed)
     begin = time.monotonic()
-    child(data, out / "0", None)
+    finish(partial(fork, partial(work, data, out / "0")), ())
     whole = time.monotonic() - begin
     print(0, digest(out / "0"))
     run, total = 0, 0
     while total < kills:
-        run, mine = run + 1, 0
-        while not child(data, out / str(run), dice.uniform(0, 0.3 * whole) if total < kills else None):
-            mine, total = mine + 1, total + 1
-        print(mine, digest(out / str(run)))
+        folder = out / str(run := run + 1)
+        lives = (dice.uniform(0, 0.3 * whole) for _ in range(kills - total))
+        mine = finish(partial(fork, partial(work, data, folder)), lives)
+        total += mine
+        print(mine, digest(folder))
 
 
 if __name__ == "__main__":

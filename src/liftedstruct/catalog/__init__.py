@@ -2,7 +2,8 @@
 
 from liftedstruct.catalog.adding import Added
 from liftedstruct.catalog.catalog import Answer, Catalog, Match
+from liftedstruct.catalog.picture import answers_picture
 from liftedstruct.catalog.store import STORES, Item
 from liftedstruct.catalog.where import parse_where
 
-__all__ = ["STORES", "Added", "Answer", "Catalog", "Item", "Match", "parse_where"]
+__all__ = ["STORES", "Added", "Answer", "Catalog", "Item", "Match", "answers_picture", "parse_where"]

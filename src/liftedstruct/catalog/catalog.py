@@ -1,5 +1,6 @@
 """Catalog: images of products with their embeddings, and the search for a photo among them."""
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,6 +86,7 @@ class Catalog:
 
     def __init__(self, address: str, store: Store, embedder: Embedder | None) -> None:
         self.address, self.store, self._embedder = address, store, embedder
+        self._verified: Any = None  # state of the embedder when its hash was compared with the one in the record
 
     @staticmethod
     def open(address: str | Path, model: Embedder | str | Path | None = None) -> "Catalog":
@@ -100,7 +102,10 @@ class Catalog:
         store = open_store(str(address), create=embedder is not None)
         catalog = Catalog(str(address), store, embedder)
         if embedder is None:
-            _ = catalog.record
+            with contextlib.ExitStack() as stack:
+                stack.callback(store.close)
+                _ = catalog.record
+                stack.pop_all()  # it is a catalog
         return catalog
 
     def __enter__(self) -> "Catalog":
@@ -120,7 +125,10 @@ class Catalog:
         """What the catalog remembers: its model, indexed fields, and the calibration."""
         record = self.store.read()
         if not record:
-            raise ValueError(f"a catalog must exist to be opened, got none at {self.address}. Run: liftedstruct catalog add")
+            raise ValueError(
+                f"a catalog must exist to be opened, got none at {self.address}. Run: liftedstruct catalog add "
+                f"{self.address} photos/ --run run/"
+            )
         if record.get("format") != FORMAT or record.get("version") != VERSION:
             got = f"{record.get('format')!r}, version {record.get('version')!r}"
             raise ValueError(
@@ -145,17 +153,20 @@ class Catalog:
         if self._embedder is None:
             own = Path(self.address) / model_file(model["sha"])
             self._embedder = load(own if own.is_file() else model["path"])
+        if (state := (model["sha"], self._embedder._state())) == self._verified:  # a hash of all weights takes a while
+            return self._embedder
         if self._embedder.short_sha() != model["sha"]:
             raise ValueError(
                 f"images must be embedded by the model of {self.address}, {model['name']} (SHA-256 {model['sha']}), got "
                 f"{self._embedder.origin} ({self._embedder.short_sha()}). Pass that run, or embed the catalog again with "
                 "liftedstruct catalog add --new-model."
             )
+        self._verified = state
         return self._embedder
 
     def use(self, model: Embedder | str | Path) -> None:
         """Embed queries with this model, or its run folder or file, which must be the model of the catalog."""
-        self._embedder = model if isinstance(model, Embedder) else load(model)
+        self._embedder, self._verified = model if isinstance(model, Embedder) else load(model), None
         _ = self.embedder
 
     def begin(self, embedder: Embedder | None, dim: int, new_model: bool = False) -> dict[str, Any]:
@@ -164,23 +175,21 @@ class Catalog:
         With `new_model`, this is a second table beside the current one, until `finish` replaces it.
         """
         record = self.store.read() or {"format": FORMAT, "version": VERSION, "current": None, "next": None, "fields": []}
+        if embedder is not None and embedder.width != dim:
+            raise ValueError(f"vectors must have {embedder.width} dimensions like the model, got {dim}. Embed with the model.")
         model = _model(embedder, dim)
-        current, upcoming = record["current"], record["next"]
+        current, upcoming, dropped = record["current"], record["next"], None
         if current is None:
             place, table = "current", 1
         elif model["sha"] == current["model"]["sha"] and dim == current["model"]["dim"]:
-            if upcoming:
-                self.store.drop(upcoming["table"])
-            place, table = "current", current["table"]
-            record["next"] = None
-            if Path(model["path"]).parent == Path(self.address).absolute():  # the catalog's own copy
+            dropped, place, table = upcoming, "current", current["table"]
+            if Path(model["path"]).parent == Path(os.path.realpath(self.address)):  # the catalog's own copy
                 model = current["model"]
         elif new_model:
             place = "next"
-            if upcoming and (upcoming["model"]["sha"], upcoming["model"]["dim"]) != (model["sha"], dim):
-                self.store.drop(upcoming["table"])
-                upcoming = None
-            table = upcoming["table"] if upcoming else current["table"] + 1
+            if upcoming and upcoming["model"]["sha"] != model["sha"]:
+                dropped = upcoming
+            table = current["table"] + 1
         elif embedder is None:
             raise ValueError(
                 f"vectors must be of the model of {self.address}, {current['model']['name']} with {current['model']['dim']} "
@@ -188,6 +197,12 @@ class Catalog:
             )
         else:
             self.embedder_of(current["model"])  # raises an error
+        if dropped:
+            record["next"] = None
+            self.store.write(record)
+            self._drop(dropped)
+        if record[place] is None:
+            self.store.drop(table)  # of a call that was killed before it wrote the record
         if (
             embedder is not None
             and (folder := Path(self.address)).is_dir()
@@ -214,10 +229,14 @@ class Catalog:
             record |= {"current": record["next"], "next": None}
             record.pop("calibration", None)
             self.store.write(record)
-            self.store.drop(old["table"])
-            if Path(self.address).is_dir() and old["model"]["sha"]:
-                for suffix in (".safetensors", ".onnx"):
-                    (Path(self.address) / model_file(old["model"]["sha"])).with_suffix(suffix).unlink(missing_ok=True)
+            self._drop(old)
+
+    def _drop(self, old: Mapping[str, Any]) -> None:
+        """Remove a table that the record does not name any more, and the copy of its model."""
+        self.store.drop(old["table"])
+        if Path(self.address).is_dir() and old["model"]["sha"]:
+            for suffix in (".safetensors", ".onnx"):
+                (Path(self.address) / model_file(old["model"]["sha"])).with_suffix(suffix).unlink(missing_ok=True)
 
     # --- content ---------------------------------------------------------------------------------------------------------
 
@@ -274,12 +293,19 @@ class Catalog:
             raise ValueError(f"ids must be distinct, got {len(ids) - len(set(ids)):,} repeated. Remove them.")
         known: set[str] = set()
         items = [
-            Item(check_id(name), str(product), metadata=_checked(fields, known))
-            for name, product, fields in zip(ids, products or [""] * len(ids), metadata or [{}] * len(ids), strict=True)
+            Item(check_id(name), str(as_value("a product", product)), metadata=_checked(fields, known))
+            for name, product, fields in zip(
+                ids,
+                [""] * len(X) if products is None else products,
+                [{}] * len(X) if metadata is None else metadata,
+                strict=True,
+            )
         ]
-        record = self.store.read()
-        current = record["current"] if record else None
         with self.store.writing():
+            record = self.store.read()
+            current = record["current"] if record else None
+            if current and current["model"]["sha"] and self._embedder is not None:
+                _ = self.embedder  # an error if it is another model
             if current is None or current["model"]["dim"] != X.shape[1]:
                 current = self.begin(self._embedder, X.shape[1])
             self.store.put(current["table"], items, X)
@@ -416,7 +442,8 @@ def _answer(
     chosen: list[tuple[float, Item]] = []
     seen: set[Any] = set()
     for distance, item in ranked:
-        key = item.seq if group_by is None else item.fields.get(group_by) or ("", item.seq)
+        value = "" if group_by is None else item.fields.get(group_by, "")
+        key = ("", item.seq) if value == "" else value
         if key not in seen and len(chosen) < k:
             seen.add(key)
             chosen.append((distance, item))
@@ -439,7 +466,8 @@ def as_vectors(vectors: EmbeddingsLike) -> Vectors:
     """Return embeddings as a float32 array, (n, d); they must be finite."""
     X = as_embeddings(vectors).detach().cpu()
     check_finite(X.double(), float(X.double().square().sum()))
-    found = np.ascontiguousarray(X.numpy(), np.float32)
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(X.numpy(), np.float32)
     if not np.isfinite(found).all():
         raise ValueError(f"vectors must fit float32, got values up to {X.abs().max().item():.3g}. Scale them down.")
     return found

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import sqlite3
 import threading
 import zlib
@@ -34,6 +35,7 @@ __all__ = ["DATABASE", "LocalStore"]
 DATABASE, LOCK = "catalog.sqlite", "lock"
 CHECKED = 1 << 26  # bytes up to which the whole database is checked when it is opened
 UNSAVED = 10_000  # rows that may have changed since the array of vectors was last saved, beyond a tenth of all
+PAGE = 1 << 16  # bytes that SQLite needs to write anything
 REMEMBERED = 1000  # transactions whose changes are remembered, at least
 COLUMNS = "seq, id, product, path, content, metadata"
 
@@ -57,17 +59,20 @@ class LocalStore:
         self.lock = threading.RLock()
         self.snapshots: dict[int, _Snapshot] = {}
         self.writable = os.access(self.folder, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
-        with self._errors():
+        with self._errors(), contextlib.ExitStack() as stack:
             if self.writable:
                 self.db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=30)
+                stack.callback(self.db.close)
                 self.db.execute("PRAGMA journal_mode = WAL")
                 self.db.execute("PRAGMA synchronous = FULL")
                 self.db.execute("CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value)")
             else:  # WAL needs to write beside the file
                 address = f"{file.absolute().as_uri()}?immutable=1"
                 self.db = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+                stack.callback(self.db.close)
             if file.stat().st_size < CHECKED and (found := self.db.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
                 raise sqlite3.DatabaseError(found)
+            stack.pop_all()  # opened
 
     def close(self) -> None:
         with self.lock:
@@ -81,12 +86,15 @@ class LocalStore:
 
     def read(self) -> dict[str, Any]:
         with self._errors():
-            row = self.db.execute("SELECT value FROM state WHERE name = 'record'").fetchone()
-        return record_of(row[0], str(self.folder)) if row else {}
+            found = dict(self.db.execute("SELECT name, value FROM state WHERE name IN ('record', 'sum')"))
+            if found and found.get("sum") != _sum([found.get("record")], b""):
+                raise sqlite3.DatabaseError("damaged record")
+        return record_of(found["record"], str(self.folder)) if found else {}
 
     def write(self, record: Mapping[str, Any]) -> None:
         with self._transaction():
-            self.db.execute("REPLACE INTO state VALUES ('record', ?)", (json.dumps(record),))
+            text = json.dumps(record)
+            self.db.execute("REPLACE INTO state VALUES ('record', ?), ('sum', ?)", (text, _sum([text], b"")))
 
     def create(self, table: int, dim: int) -> None:
         name = _name(table)
@@ -305,8 +313,8 @@ class LocalStore:
         try:
             yield
         except sqlite3.Error as error:
-            text = str(error)
-            if "full" in text:
+            text = " ".join(str(error).split())
+            if "full" in text or ("disk I/O" in text and shutil.disk_usage(self.folder).free < PAGE):
                 raise OSError(
                     28, f"no space left on the device of {self.folder}. Free some; nothing that was stored is lost"
                 ) from error

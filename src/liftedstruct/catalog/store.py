@@ -190,8 +190,11 @@ def sql_of(where: Where | None, comparison: Callable[[str, str, Value], tuple[st
             return "true", []
         case And(parts) | Or(parts):
             each = [sql_of(part, comparison) for part in parts]
-            text = f" {type(where).__name__.upper()} ".join(f"({text})" for text, _ in each)
-            return text, [value for _, values in each for value in values]
+            texts = [f"({text})" for text, _ in each]
+            while len(texts) > 1:  # joined in pairs: SQLite limits the depth of an expression
+                pairs = (texts[at : at + 2] for at in range(0, len(texts), 2))
+                texts = [f"({f' {type(where).__name__.upper()} '.join(pair)})" if len(pair) > 1 else pair[0] for pair in pairs]
+            return texts[0], [value for _, values in each for value in values]
         case Not(part):
             text, values = sql_of(part, comparison)
             return f"NOT COALESCE(({text}), false)", values

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from liftedstruct.runtime.checks import as_plain
+from liftedstruct.runtime.checks import as_plain, pick
 
 __all__ = [
     "EXACT",
@@ -50,6 +50,11 @@ class Condition:
     field: str
     operator: str
     value: Value
+
+    def __post_init__(self) -> None:
+        check_field(self.field)  # it becomes a part of SQL, and so does the operator
+        pick(COMPARE, self.operator, "operator")
+        as_value(self.field, self.value)
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,8 @@ def matches(where: Where | None, fields: Mapping[str, Value]) -> bool:
 TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")|(?P<sign><=|>=|!=|[=<>(),])|(?P<word>[^\s=<>!(),'\"]+))"
 )
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+# with leading zeros, as in a postal code, it is a word, also in a CSV file
+NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 KEYWORDS = ("and", "or", "not", "in")
 
 
@@ -232,7 +238,9 @@ class _Parser:
         self.at += 1
         if kind == "text":
             return as_value(field, token[1:-1].replace(token[0] * 2, token[0]))
-        if field not in OWN_FIELDS and NUMBER.fullmatch(token):
+        if field in OWN_FIELDS:  # texts
+            return as_value(field, token)
+        if NUMBER.fullmatch(token):
             number = float(token)
             return as_value(field, int(number) if number.is_integer() and abs(number) <= EXACT else number)
         return as_value(field, {"true": 1, "false": 0}.get(token.lower(), token))

@@ -6,7 +6,7 @@ from pathlib import Path
 from liftedstruct.data import ImageSet, read_images
 from liftedstruct.runtime.progress import say
 
-__all__ = ["fraction_or_names", "names", "open_data", "whole_numbers"]
+__all__ = ["fraction_or_names", "fractions", "names", "open_data", "whole_numbers"]
 
 
 def open_data(data: str, kind: str | None, test_classes: str | None, validation: float, seed: int, size: int = 128) -> ImageSet:
@@ -44,6 +44,16 @@ def whole_numbers(flag: str, text: str) -> list[int]:
     if not all(part.isascii() and part.isdecimal() for part in parts):
         raise ValueError(f"{flag} must be comma-separated whole numbers, got {text!r}. Pass, for example, {flag} 1,2,4,8.")
     return [int(part) for part in parts]
+
+
+def fractions(flag: str, text: str) -> list[float]:
+    """Parse comma-separated fractions between 0 and 1."""
+    found = [fraction_or_names(part) for part in text.split(",")]
+    if not all(isinstance(each, float) for each in found):
+        raise ValueError(
+            f"{flag} must be comma-separated numbers between 0 and 1, got {text!r}. Pass, for example, {flag} 0.01."
+        )
+    return [float(each) for each in found if isinstance(each, float)]
 
 
 def names(flag: str, text: str) -> list[str]:

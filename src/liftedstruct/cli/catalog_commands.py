@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from liftedstruct.cli.arguments import names
+from liftedstruct.runtime.atomic import replacing
+from liftedstruct.runtime.checks import check_out
 from liftedstruct.runtime.progress import say
 
 __all__ = ["add", "calibrate", "measure", "remove", "search", "status"]
@@ -60,6 +62,7 @@ def search(
     index: str = "exact",
     run: Path | None = None,
     json: bool = False,
+    out: Path | None = None,
 ) -> None:
     """Find the products of a catalog that are nearest to a photo.
 
@@ -72,10 +75,13 @@ def search(
         index: exact, or the name of an approximate index, such as hnsw.
         run: run folder, embedder file or exported folder of the model, if the catalog cannot find its own.
         json: print the answers as JSON.
+        out: .png file for a picture of each photo with its matches.
     """
-    from liftedstruct.catalog import Catalog
+    from liftedstruct.catalog import Catalog, answers_picture
     from liftedstruct.data import list_files
 
+    if out is not None and check_out("--out", out).suffix.lower() != ".png":
+        raise ValueError(f"--out must be a .png file, got {out}. Rename it.")
     files, _ = list_files(photos)
     with Catalog.open(store) as catalog:
         if run is not None:
@@ -89,6 +95,9 @@ def search(
         answers = catalog.search(Q, k, where, group_by, index)
         threshold = (catalog.record.get("calibration") or {}).get("threshold")
     read = [file for i, file in enumerate(files) if i not in bad]
+    if out is not None:
+        with replacing(out) as stream:
+            answers_picture(read, answers).save(stream, "png")
     if json:
         print(
             json_format.dumps(

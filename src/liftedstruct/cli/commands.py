@@ -4,7 +4,7 @@ import inspect
 from pathlib import Path
 from typing import Any, Literal
 
-from liftedstruct.cli.arguments import names, open_data, whole_numbers
+from liftedstruct.cli.arguments import fractions, names, open_data, whole_numbers
 from liftedstruct.cli.flags import config_values
 from liftedstruct.runtime.checks import check_count, check_out, pick
 from liftedstruct.runtime.progress import say
@@ -268,6 +268,7 @@ def evaluate(
     n_clusters: int | None = None,
     singles: Literal["leave-out", "miss"] = "leave-out",
     queries: Path | None = None,
+    open_set: str | None = None,
     compare: Path | None = None,
     out: Path | None = None,
     seed: int = 0,
@@ -282,6 +283,8 @@ def evaluate(
         n_clusters: number of clusters. Default: the number of classes.
         singles: whether images that are alone in their class are left out of Recall@K or count as a miss.
         queries: .npz file of queries by the same embedder; the images of FILE are their gallery. There is no clustering then.
+        open_set: comma-separated rates of false accepts, such as 0.01. At each, compute the true accept rate of pairs, and how
+            many queries are identified if queries of absent classes match at that rate.
         compare: run folder, file of embeddings or saved scores of the same images, to test for significant differences.
         out: JSON file for the scores. Default: scores.json in the run folder, or FILE.json next to FILE.npz.
         seed: seed of the bootstrap and of k-means.
@@ -301,6 +304,8 @@ def evaluate(
         evaluation.check_comparable(file, compare, labels)
     settings: dict[str, Any] = {"ks": whole_numbers("--ks", ks), "clustering": clustering, "n_clusters": n_clusters}
     settings |= {"labels": labels, "queries": queries, "singles": singles, "seed": seed, "progress": True}
+    if open_set is not None:
+        settings["open_set"] = fractions("--open-set", open_set)
     scores = evaluation.evaluate_file(file, **settings)
     print(scores)
     scores.save(out)

@@ -11,7 +11,7 @@ from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS, KnownDataset
 from liftedstruct.data.decoding import RESIZE_MODES, ImageError, content_hash, decode
 from liftedstruct.data.image_files import brief
 from liftedstruct.data.image_set import ImageSet, Indices
-from liftedstruct.data.listing import ListedFile, list_files, list_items
+from liftedstruct.data.listing import QUERY, ListedFile, list_files, list_items
 from liftedstruct.data.packed import DEFAULT_SIZE, META, SIZE_PER_CROP, PackedImages, read_record
 from liftedstruct.data.preparing import OtherDatasetError, prepare
 from liftedstruct.data.readers import FINDERS, READERS, read_images
@@ -24,6 +24,7 @@ __all__ = [
     "DEFAULT_SIZE",
     "META",
     "ONLINE_PRODUCTS",
+    "QUERY",
     "READERS",
     "RESIZE_MODES",
     "SIZE_PER_CROP",

@@ -54,6 +54,7 @@ class ImageSet(ClassSplit):
     test_classes: Indices  # sorted class numbers
     validation_classes: Indices = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     super_classes: tuple[str, ...] = ()  # C, or empty
+    queries: tuple[str, ...] = ()  # paths of the test images to find among the other test images; empty: each among all others
     warnings: tuple[str, ...] = ()  # about missing and extra files, for instance
     missing: tuple[str, ...] = ()  # every listed file that does not exist
     extra: tuple[str, ...] = ()  # every file or folder that was left out

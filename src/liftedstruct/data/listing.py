@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from liftedstruct.data.image_files import brief, image_tree
 
-__all__ = ["CsvRow", "ListedFile", "csv_rows", "list_files", "list_items"]
+__all__ = ["QUERY", "CsvRow", "ListedFile", "csv_rows", "list_files", "list_items"]
 
+QUERY = "query"  # word in the column split
 LABELS = ("label", "product")  # names of the column of the class; the first of them that a file has
 
 

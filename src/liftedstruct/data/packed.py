@@ -52,6 +52,7 @@ class PackedImages(ClassSplit):
         self.test_classes = np.array(meta["test_classes"], dtype=np.int64)
         self.validation_classes = np.array(meta["validation_classes"], dtype=np.int64)
         n = meta["n"]
+        self.queries = np.isin(np.arange(n), np.array(meta.get("queries", []), np.int64))  # (n,), see `ImageSet.queries`
         self.labels = self._load(LABELS, np.dtype(np.int64), (n,))
         self.contents: NDArray[np.uint64] = self._load(CONTENTS, np.dtype(np.uint64), (n,))  # hashes of the image files
         self.images: NDArray[np.uint8] = self._load(IMAGES, np.dtype(np.uint8), (n, self.size, self.size, 3))

@@ -152,7 +152,7 @@ def _plan(image_set: ImageSet, size: int, resize_mode: str, fingerprints: list[s
         "images": len(image_set),
         "paths": _digest(image_set.paths),
         "classes": _digest([image_set.labels.tolist(), image_set.class_names, image_set.super_classes]),
-        "split": _digest([image_set.test_classes.tolist(), image_set.validation_classes.tolist()]),
+        "split": _digest([image_set.test_classes.tolist(), image_set.validation_classes.tolist(), *image_set.queries]),
         "files": _digest(fingerprints),
     }
 
@@ -331,6 +331,7 @@ def _finish(image_set: ImageSet, folder: Path, record: Json) -> None:
         "super_classes": image_set.super_classes,
         "test_classes": image_set.test_classes.tolist(),
         "validation_classes": image_set.validation_classes.tolist(),
+        "queries": np.flatnonzero(np.isin([image_set.paths[i] for i in kept], image_set.queries)).tolist(),
         "left_out": [{"path": image_set.paths[i], "reason": reason} for i, reason in left_out],
     }
     write_json(folder / META, meta)

@@ -16,7 +16,7 @@ import numpy as np
 from liftedstruct.data.datasets import find_cars, find_cub, find_online_products, read_cars, read_cub, read_online_products
 from liftedstruct.data.image_files import brief, image_tree
 from liftedstruct.data.image_set import ImageSet, Indices
-from liftedstruct.data.listing import csv_rows
+from liftedstruct.data.listing import QUERY, csv_rows
 from liftedstruct.data.sources import FolderSource
 from liftedstruct.data.splits import NAME_VARIATION, group_by_name, hold_out
 from liftedstruct.runtime.checks import as_plain, check_count, pick
@@ -26,6 +26,7 @@ __all__ = ["FINDERS", "READERS", "SPLITS", "Reader", "read_csv", "read_folder", 
 Reader = Callable[[Path], ImageSet]
 
 SPLITS = {"train": "train", "test": "test", "val": "val", "valid": "val", "validation": "val"}  # folder or word -> part
+CSV_SPLITS = SPLITS | {QUERY: "test", "gallery": "test"}
 TARS = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz")
 
 
@@ -135,15 +136,17 @@ def read_folder(path: Path) -> ImageSet:
 
 
 def read_csv(path: Path) -> ImageSet:
-    """Read a CSV file with a header and the columns `path`, `label` and, optionally, `split` (train, test or val).
+    """Read a CSV file with a header and the columns `path`, `label` and, optionally, `split`.
 
+    The parts of the split are train, test, val, query and gallery.
+    Classes with images of the parts query and gallery are test classes; their scores are those of the queries in the gallery.
     Without a column `label`, `product` is the label. Paths are absolute or relative to the folder of the file; other columns
     are ignored. Labels are used verbatim, including leading and trailing whitespace, because folder names may have it too.
     """
     rows: list[tuple[str, str]] = []
     parts: dict[str, str] = {}
     seen: dict[str, tuple[int, str]] = {}  # full path -> first line with it, its label
-    repeated: list[str] = []
+    repeated, queries = list[str](), list[str]()
     folder = path.parent.absolute()
     for line, file, label, others in csv_rows(path):
         where = f"{str(path)!r}, line {line}: "
@@ -151,9 +154,9 @@ def read_csv(path: Path) -> ImageSet:
         if not file or not label:
             raise ValueError(f"{where}{'label' if file else 'path'} must not be empty. Fill it in, or remove the line.")
         if word is not None:
-            if word.lower() not in SPLITS:
-                raise ValueError(f"{where}split must be one of train, test, val, got {word!r}. Correct it.")
-            _assign(parts, label, SPLITS[word.lower()], where)
+            if word.lower() not in CSV_SPLITS:
+                raise ValueError(f"{where}split must be one of train, test, val, query, gallery, got {word!r}. Correct it.")
+            _assign(parts, label, CSV_SPLITS[word.lower()], where)
         full = os.path.normpath(os.path.join(folder, file))  # noqa: PTH118 - a Path keeps the ".."
         first, other = seen.setdefault(full, (line, label))
         if other != label:
@@ -170,10 +173,12 @@ def read_csv(path: Path) -> ImageSet:
                 "the CSV file, or correct the paths."
             )
         rows.append((file, label))
+        if word is not None and word.lower() == QUERY:
+            queries.append(file)
     if not rows:
         raise ValueError(f"{str(path)!r} must list at least one image, got only a header. Add a line for each image.")
     warnings = [f"repeated lines of the same image are left out: {brief(repeated)}"] if repeated else []
-    return _image_set("csv", path, rows, parts, warnings)
+    return replace(_image_set("csv", path, rows, parts, warnings), queries=tuple(queries))
 
 
 FINDERS: dict[str, Callable[[Path], list[Path]]] = {

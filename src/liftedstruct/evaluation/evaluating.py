@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from liftedstruct.clustering import affinity_propagation, contingency, kmeans, nmi, pairwise_f1
+from liftedstruct.evaluation.open_set import check_rates, open_set_scores
 from liftedstruct.evaluation.resampling import AGREEMENTS, LEVEL, Array, bootstrap, interval, weighted_recall
 from liftedstruct.evaluation.scores import Estimate, Integers, Scores
 from liftedstruct.retrieval import SINGLES, check_ks, first_ranks
@@ -41,6 +42,7 @@ def evaluate(
     protocol: Mapping[str, str] | None = None,
     queries: EmbeddingsLike | None = None,
     query_labels: LabelsLike | None = None,
+    open_set: Iterable[float] = (),
 ) -> Scores:
     """Compute Recall@K, NMI and F1 as in the paper, with 95 % confidence intervals from a class bootstrap.
 
@@ -65,6 +67,8 @@ def evaluate(
             writes itself, such as "images" and "distance", take precedence.
         queries: (m, d), embeddings of queries that are not in the gallery. Default: every image is a query.
         query_labels: (m,), labels of the queries.
+        open_set: rates of false accepts, such as 0.01. At each, the true accept rate of pairs and the identification rate of
+            queries are computed, as `liftedstruct.evaluation.open_set` defines them.
 
     Returns:
         The scores with their intervals and protocol. Print them for a table; `Scores.save` writes them as JSON.
@@ -101,6 +105,7 @@ def evaluate(
     if names and n < K:
         raise ValueError(f"n_clusters must be at most the number of images, got {K:,} for {n:,} images. Use fewer clusters.")
     check_count("samples", samples), check_count("seed", seed, 0)
+    rates = check_rates(open_set)
     count = n if queries is None else len(queries)  # queries
     if ids is not None and np.shape(ids) != (count,):
         raise ValueError(f"ids must have shape (n,), got {np.shape(ids)} for {count:,} images. Pass one id per image.")
@@ -130,6 +135,7 @@ def evaluate(
         classes=y,
         ranks=ranks,
         clusters=clusters,
+        open_set=open_set_scores(X, labels, queries, query_labels, rates, samples, seed) if rates else {},
     )
 
 

@@ -40,22 +40,27 @@ def evaluate_file(
     Args:
         path: run folder, or an embeddings file that `Embeddings.load` can read.
         labels: labels file, if the labels are not in the embeddings file.
-        queries: embeddings file of queries by the same embedder; the images of the first file are their gallery.
+        queries: embeddings file of queries by the same embedder; the images of the first file are their gallery. Default: the
+            images that the dataset declares as queries, in the gallery of its others; without any, each image among all others.
         settings: keyword arguments of `evaluate`, such as `ks` and `clustering`.
 
     """
-    gallery = Embeddings.load(path, labels)
-    asked = gallery if queries is None else Embeddings.load(queries)
-    protocol = {**gallery.protocol, CHECKSUM: _checksum(gallery.embeddings)}
+    gallery = asked = Embeddings.load(path, labels)
+    apart = queries is not None or gallery.queries.any()
     if queries is not None:
-        whose = [each.protocol.get(OF, str(file)) for each, file in ((asked, queries), (gallery, path))]
+        asked = Embeddings.load(queries)
+    elif apart:
+        asked, gallery = gallery.at(gallery.queries), gallery.at(~gallery.queries)
+    protocol = {**gallery.protocol, CHECKSUM: _checksum(gallery.embeddings)}
+    if apart:
+        whose = [each.protocol.get(OF, str(file)) for each, file in ((asked, queries or path), (gallery, path))]
         if asked.protocol.get(SHA) != gallery.protocol.get(SHA):
             raise ValueError(
                 f"queries must be embedded like their gallery, {whose[1]}, got {whose[0]}. Use one embedder for both."
             )
         protocol |= {"queries of": whose[0], f"query {CHECKSUM}": _checksum(asked.embeddings)}
         settings |= {"queries": asked.embeddings, "query_labels": _class_names(asked)}
-    of_gallery = gallery.labels if queries is None else _class_names(gallery)
+    of_gallery = _class_names(gallery) if apart else gallery.labels
     scores = evaluate(gallery.embeddings, of_gallery, protocol=protocol, **settings)
     scores = replace(scores, images=_image_ids(asked))
     for each, file in ((asked, queries or path), (gallery, path)):

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class Scores:
         classes: (n,), class numbers in the order of their first images.
         ranks: (n,), rank of the first image of the same class, from 1. 0 if there is none.
         clusters: cluster labels, (n,), by clustering.
+        open_set: true accept rates and identification rates by name, if they were requested.
 
     """
 
@@ -66,6 +67,7 @@ class Scores:
     classes: Integers
     ranks: Integers
     clusters: dict[str, Integers]
+    open_set: dict[str, Estimate] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, Estimate]:
@@ -73,7 +75,7 @@ class Scores:
         rows = {f"Recall@{k}": estimate for k, estimate in self.recall.items()}
         for name in self.clusters:
             rows |= {f"NMI, {name}": self.nmi[name], f"F1, {name}": self.f1[name]}
-        return rows
+        return rows | self.open_set
 
     def __str__(self) -> str:
         rows = [*((name, str(estimate)) for name, estimate in self.metrics.items()), ("", ""), *self.protocol.items()]
@@ -93,7 +95,7 @@ class Scores:
         """Write the scores to a JSON file, atomically."""
         record: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         record |= {"protocol": self.protocol, "singles": self.singles, "images": self.images}
-        for name in ("recall", "nmi", "f1"):
+        for name in ("recall", "nmi", "f1", "open_set"):
             estimates: dict[Any, Estimate] = getattr(self, name)
             record[name] = {str(key): [e.value, e.low, e.high] for key, e in estimates.items()}
         record |= {"classes": self.classes.tolist(), "ranks": self.ranks.tolist()}
@@ -133,6 +135,7 @@ class Scores:
             classes=classes,
             ranks=ranks,
             clusters=clusters,
+            open_set={name: Estimate(*map(float, numbers)) for name, numbers in record.get("open_set", {}).items()},
         )
 
 

@@ -5,6 +5,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from liftedstruct import __version__
 from liftedstruct.data import DEFAULT_SIZE, SIZE_PER_CROP, PackedImages
 from liftedstruct.embedder import Embedder
@@ -142,7 +144,7 @@ def _evaluate_pretrained(embedder: Embedder, config: TrainConfig, packed: Packed
     """Embed and evaluate the test classes with the trunk before training. Return the file of the embeddings."""
     file = folder / PRETRAINED
     if not _is_of(file, packed, embedder):
-        embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True).save(file)
+        _embed_test(embedder.to(find_device(config.device)), packed).save(file)
     return _evaluated(file)
 
 
@@ -153,7 +155,7 @@ def _evaluate_trained(config: TrainConfig, packed: PackedImages) -> Run:
         say("      training did not improve MAP@R on the validation classes, so the embedder from before training is kept")
     file, embedder = run.folder / EMBEDDINGS, run.embedder()
     if not _is_of(file, packed, embedder):
-        embed(embedder.to(find_device(config.device)), packed, packed.test, progress=True).save(file)
+        _embed_test(embedder.to(find_device(config.device)), packed).save(file)
     _evaluated(run.folder)
     return run
 
@@ -198,3 +200,9 @@ def _evaluated(path: Path) -> Path:
     parts = [f"{short} {100 * scores.metrics[name].value:.1f} %" for name, short in COLUMNS.items()]
     say(f"      {', '.join(parts)} on the test classes")
     return path
+
+
+def _embed_test(embedder: Embedder, packed: PackedImages) -> Embeddings:
+    """Embed the test images, each to be found among all others, also if the dataset declares queries."""
+    found = embed(embedder, packed, packed.test, progress=True)
+    return found.at(np.arange(len(found)))

@@ -57,6 +57,8 @@ def read_scores(path: str | Path, found: Embeddings) -> Scores:
     scores = Scores.load(file) if file.is_file() else None
     if scores is None:
         problem = f"there is no {file}"
+    elif found.queries.any():
+        raise ValueError(f"{path} must not be apart into queries and gallery for a report. Embed it without the column split.")
     elif not are_scores_of(scores, found):
         problem = f"{file} holds scores of other embeddings"
     elif 1 not in scores.recall or "affinity" not in scores.clusters:

@@ -1,0 +1,52 @@
+"""A tiny shop for tests: photos of products, embedders with random weights, and catalogs of vectors."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from liftedstruct.catalog import Catalog
+from liftedstruct.catalog.store import Vectors, open_store
+from liftedstruct.embedder import Embedder
+from liftedstruct.trunks import make_trunk
+
+__all__ = ["catalog_of", "make_embedder", "planted", "write_photo", "write_photos"]
+
+NAMES = ("chair/1.png", "chair/2.png", "lamp/1.png", "lamp/2.png", "sofa/blue/1.png", "top.png")
+
+
+def make_embedder(seed: int = 0, dim: int = 8) -> Embedder:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Embedder(make_trunk("small", pretrained=False), dim, crop=32, size=36).eval()
+
+
+def write_photo(file: Path, seed: int) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
+    Image.fromarray(pixels).resize((40, 36), Image.Resampling.BICUBIC).save(file)
+    return file
+
+
+def write_photos(folder: Path, names: Sequence[str] = NAMES) -> Path:
+    for seed, name in enumerate(names):
+        write_photo(folder / name, seed)
+    return folder
+
+
+def planted(products: int, each: int, seed: int = 0, spread: float = 0.5, dim: int = 8) -> tuple[Vectors, list[str]]:
+    """Return vectors around a random center for each product, and the names of the products."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(products, dim)).repeat(each, axis=0)
+    X = (centers + spread * rng.normal(size=centers.shape)).astype(np.float32)
+    return X, [f"product {i // each}" for i in range(len(X))]
+
+
+def catalog_of(address: str | Path, X: Any, products: Sequence[str] | None = None, **further: Any) -> Catalog:
+    """Create a catalog of vectors without a model; the ids are "0", "1", ..."""
+    catalog = Catalog(str(address), open_store(str(address), create=True), None)
+    catalog.add_vectors([f"{i}" for i in range(len(X))], X, products, **further)
+    return catalog
