@@ -159,14 +159,14 @@ def photo(table: Table, sizes: Sizes, rounds: int, folder: Path) -> None:
         catalog.add_vectors([str(i) for i in range(len(X))], X, [str(label) for label in labels])
         catalog.search(files[0], K)
         for _ in range(max(1, sizes.repeats // 3)):
-            searched = [seconds(lambda i=i: catalog.search(files[i], K)) for i in range(len(files))]
+            searched = [seconds(lambda i=i: catalog.search(files[i], K)) for i in range(len(files))]  # type: ignore[misc]
             with kept_memory():  # the bare trunk at its best; a search returns the memory when it ends
                 network(torch.from_numpy(crops[:1]))
                 alone = [
                     (
-                        seconds(lambda i=i: preprocessing.crop_of(source, str(i))),
-                        seconds(lambda i=i: network(torch.from_numpy(crops[i : i + 1])).numpy()),
-                        seconds(lambda i=i: index.search(X[i : i + 1], K)),
+                        seconds(lambda i=i: preprocessing.crop_of(source, str(i))),  # type: ignore[misc]
+                        seconds(lambda i=i: network(torch.from_numpy(crops[i : i + 1])).numpy()),  # type: ignore[misc]
+                        seconds(lambda i=i: index.search(X[i : i + 1], K)),  # type: ignore[misc]
                     )
                     for i in range(len(files))
                 ]
@@ -209,12 +209,9 @@ def stores(table: Table, sizes: Sizes, rounds: int, folder: Path) -> None:
             except (pytest.skip.Exception, ValueError) as missing:
                 table.skip(name, str(missing))
                 continue
-            rates[name] = len(X) / seconds(lambda name=name: catalogs[name].add_vectors(ids, X, names))
+            rates[name] = len(X) / seconds(lambda name=name: catalogs[name].add_vectors(ids, X, names))  # type: ignore[misc]
             table.say(f"{rates[name]:10,.0f} rows/s added  {name}")
-        methods = {
-            name: lambda i, catalog=catalog: catalog.search(Q[i % len(Q)], K)  # type: ignore[misc]
-            for name, catalog in catalogs.items()
-        }
+        methods = {name: lambda i, catalog=catalog: catalog.search(Q[i % len(Q)], K) for name, catalog in catalogs.items()}
         ms = milliseconds(table, alternate_numbered(methods, sizes.repeats))
     for what, values, unit in (("exact search, one query", ms, "ms"), ("add", rates, "rows/s")):
         table.row(what, values["local"], unit, *(Baseline(name, each) for name, each in values.items() if name != "local"))
@@ -338,7 +335,8 @@ def alternate_numbered(methods: Mapping[str, Callable[[int], object]], rounds: i
 
 def ratio(times: Times, ours: str, *theirs: str) -> float:
     """Return the median over the rounds of the duration of one method, divided by that of others in sequence."""
-    return statistics.median(a / sum(b) for a, *b in zip(times[ours], *(times[name] for name in theirs), strict=True))
+    rounds = zip(times[ours], *(times[name] for name in theirs), strict=True)
+    return float(statistics.median(mine / sum(others) for mine, *others in rounds))
 
 
 def milliseconds(table: Table, times: Times) -> dict[str, float]:

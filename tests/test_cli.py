@@ -49,6 +49,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["embed", "small", str(folder / "prepared"), "--out", str(folder / "pool5.npz"), "--crop", "48"]) == 0
     for source in ("run", "pool5.npz"):
         assert main(["evaluate", str(folder / source)]) == 0
+    assert main(["catalog", "add", str(folder / "catalog"), str(folder / "photos"), "--run", str(folder / "run")]) == 0
     return folder
 
 
@@ -77,10 +78,16 @@ def test_help_has_an_example_that_runs(
 ) -> None:
     monkeypatch.chdir(workplace)
     with pytest.raises(SystemExit) as stop:
-        main([command, "--help"])
+        main([*command.split(), "--help"])
     assert stop.value.code == 0
-    example = capsys.readouterr().out.rsplit("example: ", 1)[1].split()
-    assert example[:2] == ["liftedstruct", command]
+    example = shlex.split(capsys.readouterr().out.rsplit("example: ", 1)[1])
+    assert " ".join([*example, ""]).startswith(f"liftedstruct {'search' if command.endswith('search') else command} ")
+    if command.startswith("catalog") or command == "search":
+        photo = next(file for file in sorted(Path("photos").rglob("*")) if file.is_file())
+        example = [
+            {"photo.jpg": str(photo), "chairs/12.jpg": str(photo.relative_to("photos")), "0.01": "0.1"}.get(each, each)
+            for each in example
+        ]
     if command == "products":
         example = [part.replace("photos/", "more/") for part in example] + ["--size", "32"]
     if command == "train":

@@ -4,6 +4,7 @@ An image is prepared exactly as `prepare` and `embed` do it, so the embeddings a
 decode the next batches while the network encodes the current one.
 """
 
+import contextlib
 import itertools
 import os
 import warnings
@@ -134,6 +135,9 @@ def _crops(
 
 def _checked(i: int, image: Any) -> Any:
     """Return an image as its path, its bytes, a pillow image or an array."""
+    if isinstance(image, Image.Image) and not getattr(image, "filename", ""):  # files are opened again
+        with contextlib.suppress(Exception):  # a broken one is reported when it is prepared
+            image.load()  # here, because one image may be in a batch several times
     if isinstance(image, str | os.PathLike | bytes | Image.Image):
         return image
     array = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)

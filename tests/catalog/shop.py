@@ -1,6 +1,7 @@
 """A tiny shop for tests: photos of products, embedders with random weights, and catalogs of vectors."""
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,33 @@ from PIL import Image
 
 from liftedstruct.catalog import Catalog
 from liftedstruct.catalog.store import Vectors, open_store
+from liftedstruct.catalog.where import And, Condition, Not, Or, Value, Where
 from liftedstruct.embedder import Embedder
 from liftedstruct.trunks import make_trunk
 
-__all__ = ["catalog_of", "make_embedder", "planted", "write_photo", "write_photos"]
+__all__ = ["catalog_of", "make_embedder", "matches", "planted", "write_photo", "write_photos"]
 
 NAMES = ("chair/1.png", "chair/2.png", "lamp/1.png", "lamp/2.png", "sofa/blue/1.png", "top.png")
+
+
+COMPARE = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+def matches(where: Where | None, fields: Mapping[str, Value]) -> bool:
+    """Return whether a filter is true for an item with these fields. This defines what every store must return."""
+    match where:
+        case None:
+            return True
+        case And(parts):
+            return all(matches(part, fields) for part in parts)
+        case Or(parts):
+            return any(matches(part, fields) for part in parts)
+        case Not(part):
+            return not matches(part, fields)
+        case Condition(field, sign, value):
+            found = fields.get(field)
+            same_type = found is not None and isinstance(found, str) == isinstance(value, str)
+            return same_type and bool(COMPARE[sign](found, value))  # type: ignore[arg-type]
 
 
 def make_embedder(seed: int = 0, dim: int = 8) -> Embedder:

@@ -1,5 +1,6 @@
 """A catalog keeps images with their embeddings, finds the nearest exactly, and is replaced at once by a new model."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ from PIL import Image
 
 import liftedstruct as ls
 from catalog.servers import new_address
-from catalog.shop import catalog_of, make_embedder, planted, write_photo, write_photos
+from catalog.shop import catalog_of, make_embedder, matches, planted, write_photo, write_photos
 from liftedstruct.catalog import Added, Catalog, Item, parse_where
 from liftedstruct.catalog.calibration import calibrate
 from liftedstruct.catalog.store import STORES, Vectors
-from liftedstruct.catalog.where import Condition, matches
+from liftedstruct.catalog.where import Condition
 from liftedstruct.embedder import Embedder
 
 IDS = ["top.png", "chair/1.png", "chair/2.png", "lamp/1.png", "lamp/2.png", "sofa/blue/1.png"]
@@ -91,7 +92,7 @@ def test_unreadable_files(shop: Catalog, encoded: list[str], tmp_path: Path) -> 
     added = shop.add([photos, table], prune=True)
     assert str(added) == "0 added, 5 unchanged, 3 unreadable"
     assert added.unreadable == {
-        str(tmp_path / "nowhere.png"): "cannot be read: no such file or directory",
+        str(tmp_path / "nowhere.png"): "cannot be read: missing",
         str(photos / "lamp/2.png"): "not an image, or broken at its start",
         str(photos / "new.png"): "empty file",
     }
@@ -193,7 +194,7 @@ def test_queries(shop: Catalog, embedder: Embedder, tmp_path: Path) -> None:
         ({"index": "fast"}, "index must be one of hnsw"),
     ):
         with fails(message):
-            shop.search(**({"queries": x} | wrong))  # type: ignore[arg-type]
+            shop.search(**({"queries": x} | wrong))
 
 
 def brute_force(items: list[Item], X: Vectors, q: Vectors) -> list[tuple[float, Item]]:
@@ -254,7 +255,7 @@ def test_verdict_and_status(tmp_path: Path) -> None:
         assert near.margin is not None
         at = np.array([[0] + [64] * 7] * 2, np.float32)
         catalog.add_vectors(["a"], at[:1])
-        at[:, 0] = np.nextafter(np.float32(threshold), np.float32([0, 9]))  # just within, and just beyond
+        at[:, 0] = np.nextafter(np.float32(threshold), np.array([0, 9], np.float32))  # just within, and just beyond
         assert [answer.verdict for answer in catalog.search(at)] == ["match", "no match"]
     with Catalog.open(tmp_path / "catalog") as again:
         status = again.status()
@@ -292,7 +293,7 @@ def test_content(tmp_path: Path) -> None:
             ((["a"], X[0]), "embeddings must have shape"),
         ):
             with fails(message):
-                catalog.add_vectors(*wrong)  # type: ignore[arg-type]
+                catalog.add_vectors(*wrong)
         assert catalog.count() == 5
         with fails("a field must be a name"):
             catalog.index_field("a b")
@@ -404,6 +405,8 @@ def test_an_unfinished_new_model_is_dropped(shop: Catalog, embedder: Embedder, t
             assert [item.id for item in new.store.items(2)] == [f"{seed}"]
     assert shop.record["next"]["table"] == 2
     assert shop.add(photos).unchanged == 6
+    assert shop.record["next"]["table"] == 2  # it can be finished later
+    assert shop.add(photos, new_model=True).unchanged == 6  # with the current model: dropped
     assert shop.record["next"] is None
     assert {file.name for file in (tmp_path / "catalog").glob("model-*")} == {f"model-{embedder.short_sha()}.safetensors"}
 
@@ -437,3 +440,121 @@ def test_recall_is_that_of_evaluate(scheme: str, tmp_path: Path) -> None:
             assert catalog.ids(Condition("product", "=", "alone")) == ["237"]
     assert 0.3 < expected < 0.9
     assert np.mean(hits) == expected
+
+
+# --- replaced models, names, and what a catalog refuses ---------------------------------------------------------------------
+
+
+def test_a_new_model_never_loses_images(shop: Catalog, tmp_path: Path) -> None:
+    photos, gone = tmp_path / "photos", tmp_path / "unmounted"
+    table = tmp_path / "list.csv"
+    table.write_text("path,id\n" + "".join(f"photos/{name},{name}\n" for name in IDS))
+    photos.rename(gone)
+    with Catalog.open(tmp_path / "catalog", make_embedder(7)) as new, fails(r"6 cannot be read \('chair/1.png', ...\)"):
+        new.add(table, new_model=True)
+    assert (shop.ids(), shop.search(np.zeros(8, np.float32), 1)[0].matches[0].path[:1]) == (IDS, "/")
+    gone.rename(photos)
+    with Catalog.open(tmp_path / "catalog", make_embedder(7)) as new:
+        assert new.add(table, new_model=True).added == 6
+
+
+def test_another_file_does_not_replace_one_of_the_same_id(shop: Catalog, tmp_path: Path) -> None:
+    write_photo(tmp_path / "others/chair/1.png", 77)
+    before = shop.vectors(list(shop.items()))
+    with fails("images must have distinct ids, got 'chair/1.png' for .*photos.* and .*others"):
+        shop.add(tmp_path / "others")
+    assert np.array_equal(shop.vectors(list(shop.items())), before)
+    (tmp_path / "photos/chair/1.png").unlink()  # it has moved
+    assert shop.add(tmp_path / "others").updated == 1
+
+
+def test_an_open_catalog_follows_a_new_model(shop: Catalog, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    with Catalog.open(tmp_path / "catalog") as reader:
+        reader.search(photos / "top.png")
+        nearest, stored = reader.store.nearest, reader.record
+        with Catalog.open(tmp_path / "catalog", make_embedder(5)) as new:
+            new.add(photos, new_model=True)
+        assert reader.search(photos / "lamp/1.png", 1)[0].matches[0].distance < 1e-4  # embedded by the new model
+        assert reader.record["current"] != stored["current"]
+        calls = []
+
+        def replaced_meanwhile(*arguments: Any) -> Any:
+            calls.append(arguments)
+            if len(calls) == 1:
+                with Catalog.open(tmp_path / "catalog", make_embedder(6)) as new:
+                    new.add(photos, new_model=True)
+            return nearest(*arguments)
+
+        reader.store.nearest = replaced_meanwhile  # type: ignore[method-assign]
+        answer = reader.search(photos / "lamp/2.png", 1)[0]
+        assert (answer.matches[0].id, len(calls)) == ("lamp/2.png", 2)
+        assert answer.matches[0].distance < 1e-4
+    assert len(list((tmp_path / "catalog").glob("model-*"))) == 1
+
+
+def test_a_product_of_many_images(tmp_path: Path) -> None:
+    """The margin is not looked for among all images."""
+    X = np.random.default_rng(0).normal(size=(20_000, 4)).astype(np.float32)
+    with catalog_of(tmp_path / "catalog", X, ["one"] * len(X)) as catalog:
+        asked = []
+        nearest = catalog.store.nearest
+        catalog.store.nearest = lambda *a: asked.append(a[2]) or nearest(*a)  # type: ignore[method-assign,func-returns-value]
+        assert catalog.search(X[0], 3)[0].margin is None
+        assert max(asked) == 2048
+
+
+def test_csv_cells_keep_their_digits(embedder: Embedder, tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos")
+    rows = ["12345678901234567891,true,.5", "12345678901234567892,false,5."]
+    table = tmp_path / "list.csv"
+    table.write_text("path,sku,in stock,weight\n" + "".join(f"photos/chair/{i}.png,{row}\n" for i, row in enumerate(rows, 1)))
+    with Catalog.open(tmp_path / "catalog", embedder) as shop:
+        shop.add(table)
+        assert [item.metadata for item in shop.items()] == [
+            {"sku": "12345678901234567891", "in_stock": "true", "weight": 0.5},
+            {"sku": "12345678901234567892", "in_stock": "false", "weight": 5},
+        ]
+        found = shop.ids("sku = 12345678901234567892"), shop.ids("in_stock = true"), shop.ids("weight < 1")
+        assert found == (["photos/chair/2.png"], ["photos/chair/1.png"], ["photos/chair/1.png"])
+        table.write_text("path,a b,a_b\nphotos/top.png,1,2\n")
+        with fails("columns must have distinct names"):
+            shop.add(table)
+
+
+def test_files_that_cannot_be_items(shop: Catalog, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    os.mkfifo(photos / "pipe.png")
+    table = tmp_path / "list.csv"
+    table.write_text("path,id\nphotos/pipe.png,a\nno\0where.png,b\n")
+    added = shop.add([photos, table])
+    assert added.unchanged == 6
+    reasons = sorted(added.unreadable.values())
+    assert [reason.partition(",")[0] for reason in reasons] == [
+        "a path must be valid text without NUL characters",
+        "cannot be read: not a regular file",
+    ]
+
+
+def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for address in ("mysql://me:s3cret@host/db", "http://me:s3cret@host"):
+        with fails("an address must be a folder, postgresql://... or milvus:..., got .*://me:\\*\\*\\*@host") as caught:
+            Catalog.open(address, make_embedder())
+        assert "s3cret" not in str(caught.value)
+    with fails("a catalog must exist to be opened, got none at nowhere"):
+        Catalog.open("nowhere")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_password_is_not_shown() -> None:
+    pytest.importorskip("psycopg")
+    for address in (
+        "postgresql://me:pa%ss@127.0.0.1:1/db",
+        "postgresql://me:s3cr#et@127.0.0.1:1/db",
+        "postgresql://me:s3c@[::1/db#x",
+    ):
+        with pytest.raises(ValueError, match="Check that the server runs") as caught:
+            Catalog.open(address, make_embedder())
+        assert not any(secret in str(caught.value) for secret in ("pa%ss", "s3c"))

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.servers import new_address
+from catalog.shop import matches
 from liftedstruct.catalog.store import STORES, Item, Store, Vectors, open_store
-from liftedstruct.catalog.where import And, Condition, Not, Or, Value, Where, matches
+from liftedstruct.catalog.where import And, Condition, Not, Or, Value, Where
 
 DIM = 8
 STORES_TO_TEST = [pytest.param(scheme, marks=pytest.mark.slow if scheme else ()) for scheme in (*STORES, "milvus-server")]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from catalog.shop import matches
 from liftedstruct.catalog.store import Item, open_store
 from liftedstruct.catalog.where import (
-    COMPARE,
     KEYWORDS,
-    NUMBER,
+    OPERATORS,
     And,
     Condition,
     Not,
@@ -22,7 +22,7 @@ from liftedstruct.catalog.where import (
     as_value,
     check_field,
     check_id,
-    matches,
+    number_of,
     parse_where,
 )
 
@@ -43,6 +43,7 @@ INJECTIONS = ["' OR '1'='1", "x'); DROP TABLE items_1; --", '" or 1=1 --', "%s",
         ("a in (1)", A),
         ("a in (1, x,'y z')", Or((A, Condition("a", "=", "x"), Condition("a", "=", "y z")))),
         ("a not in (1, 2)", Not(Or((A, Condition("a", "=", 2))))),
+        ("a = 12345678901234567890", Condition("a", "=", "12345678901234567890")),  # no float64 holds all digits
         ("not a not in (1)", Not(Not(A))),
         ("a<=-2.50", Condition("a", "<=", -2.5)),
         ("a > +.5e1", Condition("a", ">", 5)),
@@ -53,7 +54,7 @@ INJECTIONS = ["' OR '1'='1", "x'); DROP TABLE items_1; --", '" or 1=1 --', "%s",
         ("a = 1.2.3", Condition("a", "=", "1.2.3")),
         ("a = nan", Condition("a", "=", "nan")),
         ("a = ٣", Condition("a", "=", "٣")),  # not an ASCII digit
-        ("a = True or a = false", Or((A, Condition("a", "=", 0)))),
+        ("a = True or a = false", Or((Condition("a", "=", "True"), Condition("a", "=", "false")))),
         ("a = 'true'", Condition("a", "=", "true")),
         ("id = 007 or product = 1e3", Or((Condition("id", "=", "007"), Condition("product", "=", "1e3")))),
         ("id = true or product != False", Or((Condition("id", "=", "true"), Not(Condition("product", "=", "False"))))),
@@ -95,7 +96,6 @@ def test_meaning(text: str, tree: Where) -> None:
         ("a not = 1", "got '=' instead of in"),
         ("1a = 1", "a field must be a name of at most 63 letters, digits and underscores, not starting with a digit, got '1a'"),
         ("price-eur = 1", "got 'price-eur'. Rename it."),
-        ("a = 1e999", "a must be text or a finite number of at most 2^53, got inf"),
         ("a = 'x\0'", "a must be valid text without NUL characters"),
         ("(" * 51 + "a = 1" + ")" * 51, "got more than 50 nested parts"),
         ("not " * 10_000 + "a = 1", "got more than 50 nested parts"),
@@ -120,7 +120,7 @@ def test_bad_values(value: object) -> None:
 
 def test_checks() -> None:
     assert (as_value("x", True), str(as_value("x", -0.0)), check_field("é" * 63), check_id("ä" * 500)) == (
-        1,
+        "true",
         "0.0",
         "é" * 63,
         "ä" * 500,
@@ -158,7 +158,7 @@ def trees() -> st.SearchStrategy[Where]:
     def leaf(field: str, operator: str, value: Value) -> Where:
         return Condition(field, operator, str(value) if field in ("id", "product") else value)
 
-    leaf_of = st.builds(leaf, st.sampled_from(FIELDS), st.sampled_from(list(COMPARE)), VALUES)
+    leaf_of = st.builds(leaf, st.sampled_from(FIELDS), st.sampled_from(OPERATORS), VALUES)
 
     def extended(part: st.SearchStrategy[Where]) -> st.SearchStrategy[Where]:
         parts = st.lists(part, min_size=2, max_size=3).map(tuple)
@@ -175,8 +175,8 @@ def printed(tree: Where, quote: str, bare: bool) -> str:
         case Not(part):
             return f"not ({printed(part, quote, bare)})"
         case Condition(field, operator, str(value)):
-            word = re.fullmatch(r"[^\s=<>!(),'\"]+", value) and value.lower() not in (*KEYWORDS, "true", "false")
-            if bare and word and not NUMBER.fullmatch(value):
+            word = re.fullmatch(r"[^\s=<>!(),'\"]+", value) and value.lower() not in KEYWORDS
+            if bare and word and number_of(value) is None:
                 return f"{field}{operator}{value}"
             return f"{field} {operator} {quote}{value.replace(quote, 2 * quote)}{quote}"
         case Condition(field, operator, value):

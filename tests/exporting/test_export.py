@@ -139,7 +139,8 @@ def test_files_and_card(tmp_path: Path) -> None:
     embedder = run_folder(tmp_path / "run", "small", 16, "letterbox")
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(5), 8)
-    scores = ls.evaluate(rng.normal(size=(40, 16)), y, ks=[1, 2])
+    protocol = {"embedder SHA-256": embedder.short_sha()}
+    scores = ls.evaluate(rng.normal(size=(40, 16)), y, ks=[1, 2], protocol=protocol)
     scores.save(tmp_path / "run" / "scores.json")
     folder = ls.export(tmp_path / "run", tmp_path / "model", license="apache-2.0")
     names = {"model.onnx", "model.safetensors", "config.json", "preprocessor_config.json", "README.md", "embed.py"}

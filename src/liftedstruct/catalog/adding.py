@@ -1,6 +1,5 @@
 """Add image files to a catalog: embed what is new or has changed, in chunks that are stored whole."""
 
-import hashlib
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from liftedstruct.catalog.store import Item
-from liftedstruct.catalog.where import OWN_FIELDS, Value, as_value, check_field, check_id
-from liftedstruct.data import ListedFile, list_items
+from liftedstruct.catalog.where import OWN_FIELDS, Value, as_value, check_field, check_id, number_of
+from liftedstruct.data import FolderSource, ImageError, ListedFile, content_hash, list_items
 from liftedstruct.embedder import Embedder
 from liftedstruct.runtime.limits import available_cores
 from liftedstruct.runtime.progress import Bar
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Added", "add_images", "metadata_of"]
 
 CHUNK = 256  # items that are stored at once; a multiple of the batch size, so that batches are the same after a kill
-NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -62,26 +60,27 @@ def add_images(
     progress: bool,
 ) -> Added:
     """Add the images of folders, CSV files and single files to a catalog; see `Catalog.add`."""
-    wanted = _items(list_items(paths))
+    unreadable: dict[str, str] = {}
+    wanted = _items(list_items(paths), unreadable)
     target = catalog.begin(embedder, embedder.width, new_model)
     table, searched = target["table"], catalog.record["current"]["table"]
-    unreadable: dict[str, str] = {}
     known = {item.id: item for item in catalog.store.items(table)}
-    if table != searched and not prune:
-        missing = [item.id for item in catalog.store.items(searched) if item.id not in wanted]
-        if missing:
-            raise ValueError(
-                f"a new model must embed all images of the catalog, but {len(missing):,} are not given ({missing[0]!r}, ...). "
-                "Pass all images, or --prune to leave them out."
-            )
+    old = {item.id for item in catalog.store.items(searched)} if table != searched else set()
+    if not prune and (missing := sorted(old - wanted.keys())):
+        raise ValueError(
+            f"a new model must embed all images of the catalog, but {len(missing):,} are not given ({missing[0]!r}, ...). "
+            "Pass all images, or --prune to leave them out."
+        )
     new, changed, unchanged = list[Item](), list[Item](), 0
     with ThreadPoolExecutor(available_cores()) as pool, Bar("check", len(wanted), wanted=progress) as bar:
         for item, content in zip(wanted.values(), map_ahead(pool, _content, wanted.values(), 64), strict=True):
             bar.advance()
-            if isinstance(content, OSError):
-                unreadable[item.path] = f"cannot be read: {(content.strerror or str(content)).lower()}"
+            if isinstance(content, Exception):
+                unreadable[item.path] = f"cannot be read: {content}"
                 continue
             item, before = replace(item, content=content), known.get(item.id)
+            if before is not None and before.content != content and before.path != item.path and Path(before.path).is_file():
+                raise _same_id(item.id, before.path, item.path)
             if before is None or before.content != content:
                 new.append(item)
             elif replace(before, seq=-1) != item:
@@ -105,24 +104,41 @@ def add_images(
             bar.advance(len(some))
     gone = [name for name in known if name not in wanted] if prune else []
     removed = catalog.store.remove(table, gone) if gone else 0
+    if lost := sorted((old & wanted.keys()) - {item.id for item in catalog.store.items(table)} if old else ()):
+        raise ValueError(
+            f"a new model must embed all images of the catalog, but {len(lost):,} cannot be read ({lost[0]!r}, ...). Restore "
+            "the files and run the command again, or remove these items; until then, the old model is used."
+        )
     catalog.finish(table)
     embedded = len(new) - sum(item.path in unreadable for item in new)
     return Added(added, embedded - added + len(changed), unchanged, removed, unreadable)
 
 
-def _items(files: Sequence[ListedFile]) -> dict[str, Item]:
-    """Return the listed files as items by id, which must be distinct."""
+def _items(files: Sequence[ListedFile], unreadable: dict[str, str]) -> dict[str, Item]:
+    """Return the listed files as items by id, which must be distinct; those whose names are no valid text are unreadable."""
     fields = metadata_of([file.metadata for file in files])
     items: dict[str, Item] = {}
     for file, metadata in zip(files, fields, strict=True):
-        name = check_id(file.metadata.get("id") or file.name)
-        if name in items:
-            raise ValueError(
-                f"images must have distinct ids, got {name!r} for {items[name].path} and {file.file}. "
-                "Add the folder above both, or a CSV file with a column id."
+        try:
+            name, path = (
+                check_id(file.metadata.get("id") or file.name),
+                str(as_value("a path", str(Path(file.file).absolute()))),
             )
-        items[name] = Item(name, str(as_value("a product", file.label)), str(Path(file.file).absolute()), metadata=metadata)
+            product = str(as_value("a product", file.label))
+        except ValueError as error:
+            unreadable[ascii(file.file)] = str(error)
+            continue
+        if name in items:
+            raise _same_id(name, items[name].path, path)
+        items[name] = Item(name, product, path, metadata=metadata)
     return items
+
+
+def _same_id(name: str, one: str, other: str) -> ValueError:
+    return ValueError(
+        f"images must have distinct ids, got {name!r} for {one} and {other}. "
+        "Add the folder above both, or a CSV file with a column id."
+    )
 
 
 def metadata_of(rows: Sequence[dict[str, str]]) -> list[dict[str, Value]]:
@@ -133,13 +149,13 @@ def metadata_of(rows: Sequence[dict[str, str]]) -> list[dict[str, Value]]:
         [{'price': 79.5, 'unit_size': 'XL'}, {'price': 80}]
     """
     names = {name: check_field(re.sub(r"\W", "_", name.strip())) for row in rows for name in row if name not in OWN_FIELDS}
-    numeric = {name for name in names if all(NUMBER.fullmatch(row[name].strip()) for row in rows if row.get(name, "").strip())}
+    if len(set(names.values())) < len(names):
+        raise ValueError(f"columns must have distinct names of letters, digits and _, got {', '.join(names)}. Rename one.")
+    texts = {name for row in rows for name in names if row.get(name, "").strip() and number_of(row[name].strip()) is None}
 
     def value(name: str, text: str) -> Value:
-        if name not in numeric:
-            return as_value(name, text)
-        number = float(text)
-        return as_value(name, int(number) if number.is_integer() and abs(number) <= 2**53 else number)
+        number = None if name in texts else number_of(text.strip())
+        return as_value(name, text) if number is None else number
 
     return [{names[name]: value(name, row[name]) for name in row if name in names and row[name].strip()} for row in rows]
 
@@ -147,7 +163,8 @@ def metadata_of(rows: Sequence[dict[str, str]]) -> list[dict[str, Value]]:
 def _content(item: Item) -> Any:
     """Return a hash of the image file, or the error."""
     try:
-        with Path(item.path).open("rb") as file:
-            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-    except OSError as error:
+        if not Path(item.path).is_file() and Path(item.path).exists():
+            raise OSError("not a regular file")
+        return f"{content_hash(FolderSource(Path()), item.path):016x}"
+    except (OSError, ImageError) as error:
         return error

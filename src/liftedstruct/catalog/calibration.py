@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from liftedstruct.catalog.store import Vectors
 from liftedstruct.data import list_items
-from liftedstruct.evaluation.resampling import bootstrap, interval
-from liftedstruct.evaluation.scores import Estimate
+from liftedstruct.evaluation.scores import Estimate, rate_of
 from liftedstruct.retrieval import nearest_by_class, threshold_at
 from liftedstruct.runtime.checks import as_classes, as_number, check_count
 
@@ -27,7 +26,6 @@ __all__ = ["Calibration", "calibrate"]
 
 Distances = NDArray[np.float64]
 MOST = 20_000  # queries; of a larger catalog, whole products are drawn
-DRAWS = 2000  # of the bootstrap
 LEAST = 4  # products
 
 
@@ -53,10 +51,6 @@ class Calibration:
     queries: str
     products: tuple[int, int]
     items: int
-
-    def record(self) -> dict[str, object]:
-        """Return the calibration as JSON."""
-        return asdict(self)
 
     def __str__(self) -> str:
         return "\n".join(
@@ -89,6 +83,13 @@ def calibrate(
     if not 0 < as_number(rate) < 1:
         raise ValueError(f"the false-match rate must be between 0 and 1, got {rate!r}. Try 0.01.")
     rng = np.random.default_rng(check_count("seed", seed, 0))
+    with catalog.store.writing():  # nothing changes in between
+        return _calibrate(catalog, rate, queries, seed, rng, progress)
+
+
+def _calibrate(
+    catalog: "Catalog", rate: float, queries: Sequence[str | Path] | None, seed: int, rng: np.random.Generator, progress: bool
+) -> Calibration:
     items = [item for item in catalog.items() if item.product]
     products, X = np.array([item.product for item in items], object), catalog.vectors(items)
     if queries is None:
@@ -116,17 +117,18 @@ def calibrate(
     threshold, rest = threshold_at(other[learned], rate), ~learned
     hits = (same < other) & (same <= threshold)
     present = rest & np.isfinite(same)
+    if not present.any():
+        raise ValueError("queries must show products of the catalog to calibrate, got none. Name them as the catalog does.")
     found = Calibration(
         threshold=threshold,
         requested=float(rate),
-        false_match_rate=_estimate(other[rest] <= threshold, of[rest], seed),
-        identification_rate=_estimate(hits[present], of[present], seed),
+        false_match_rate=rate_of(other[rest] <= threshold, of[rest].astype(str), seed),
+        identification_rate=rate_of(hits[present], of[present].astype(str), seed),
         queries=text,
         products=(len(names) // 2, len(names) - len(names) // 2),
         items=catalog.count(),
     )
-    with catalog.store.writing():
-        catalog.store.write(catalog.record | {"calibration": found.record()})
+    catalog.store.write(catalog.record | {"calibration": asdict(found)})
     return found
 
 
@@ -143,17 +145,8 @@ def _own_queries(
     order = rng.permutation(len(names))
     drawn = order[np.cumsum(np.bincount(labels)[order]) <= MOST]
     rows = np.isin(labels, drawn)
+    if not rows.any():  # large products: some of their images
+        rows[rng.permutation(len(X))[:MOST]] = True
     _, other = nearest_by_class(X, labels, X[rows], labels[rows])
     same, _ = nearest_by_class(X[rows], labels[rows])  # without the query itself
     return same, other, products[rows]
-
-
-def _estimate(hits: NDArray[np.bool_], of: NDArray[np.object_], seed: int) -> Estimate:
-    """Return the fraction of hits with its interval by class bootstrap."""
-    if not len(hits):
-        return Estimate(float("nan"), 0.0, 1.0)
-    classes, names = as_classes(of.astype(str))
-    h, n = np.bincount(classes, weights=hits), np.bincount(classes).astype(float)
-    draws = bootstrap(lambda W: (W @ h) / (W @ n), len(names), DRAWS, seed)
-    value = float(h.sum() / n.sum())
-    return Estimate(value, *interval(value, draws, len(names)))

@@ -1,6 +1,7 @@
 """Catalog: images of products with their embeddings, and the search for a photo among them."""
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 
 from liftedstruct.catalog.adding import Added, add_images
-from liftedstruct.catalog.store import Item, Nearest, Store, Vectors, open_store
+from liftedstruct.catalog.store import Item, Store, Vectors, open_store, shown
 from liftedstruct.catalog.where import OWN_FIELDS, Value, Where, as_value, check_field, check_id, parse_where
 from liftedstruct.embedder import Embedder, load
 from liftedstruct.encoding import ImageLike
@@ -24,6 +25,8 @@ __all__ = ["Answer", "Catalog", "Match"]
 
 FORMAT, VERSION = "liftedstruct catalog", 1
 FIRST = 32  # matches that are asked for at first; more if they do not have enough products
+MARGIN = 2048  # images among which another product is looked for, at least
+TRIES = 100  # of a search in a catalog that changes at the same time
 EXACT = "exact"
 
 
@@ -55,7 +58,8 @@ class Answer:
 
     Attributes:
         matches: the nearest images, or the nearest image of each group.
-        margin: how much farther the nearest image of another product is than the first match; None if there is no other.
+        margin: how much farther the nearest image of another product is than the first match; None if there is no other among
+            the nearest images (two thousand or more).
         verdict: "match" if the first match is within the threshold of `calibrate`, otherwise "no match"; None without one.
 
     """
@@ -85,7 +89,8 @@ class Catalog:
     """
 
     def __init__(self, address: str, store: Store, embedder: Embedder | None) -> None:
-        self.address, self.store, self._embedder = address, store, embedder
+        self.address, self.store, self._embedder = shown(address), store, embedder
+        self._own: tuple[str, Embedder] | None = None  # the model of the record, by its hash, if none was passed
         self._verified: Any = None  # state of the embedder when its hash was compared with the one in the record
 
     @staticmethod
@@ -150,23 +155,25 @@ class Catalog:
         """Return the embedder that a model in the record describes."""
         if not model["sha"]:
             raise ValueError(f"{self.address} must have a model to embed images, but it holds vectors only. Pass vectors.")
-        if self._embedder is None:
+        if self._embedder is None and (self._own is None or self._own[0] != model["sha"]):
             own = Path(self.address) / model_file(model["sha"])
-            self._embedder = load(own if own.is_file() else model["path"])
-        if (state := (model["sha"], self._embedder._state())) == self._verified:  # a hash of all weights takes a while
-            return self._embedder
-        if self._embedder.short_sha() != model["sha"]:
+            self._own = model["sha"], load(own if own.is_file() else model["path"])
+        embedder = self._embedder or (self._own[1] if self._own else None)
+        assert embedder is not None
+        if (state := (model["sha"], embedder._state())) == self._verified:  # a hash of all weights takes a while
+            return embedder
+        if embedder.short_sha() != model["sha"]:
             raise ValueError(
                 f"images must be embedded by the model of {self.address}, {model['name']} (SHA-256 {model['sha']}), got "
-                f"{self._embedder.origin} ({self._embedder.short_sha()}). Pass that run, or embed the catalog again with "
+                f"{embedder.origin} ({embedder.short_sha()}). Pass that run, or embed the catalog again with "
                 "liftedstruct catalog add --new-model."
             )
         self._verified = state
-        return self._embedder
+        return embedder
 
     def use(self, model: Embedder | str | Path) -> None:
         """Embed queries with this model, or its run folder or file, which must be the model of the catalog."""
-        self._embedder, self._verified = model if isinstance(model, Embedder) else load(model), None
+        self._embedder = model if isinstance(model, Embedder) else load(model)
         _ = self.embedder
 
     def begin(self, embedder: Embedder | None, dim: int, new_model: bool = False) -> dict[str, Any]:
@@ -182,7 +189,7 @@ class Catalog:
         if current is None:
             place, table = "current", 1
         elif model["sha"] == current["model"]["sha"] and dim == current["model"]["dim"]:
-            dropped, place, table = upcoming, "current", current["table"]
+            dropped, place, table = upcoming if new_model else None, "current", current["table"]
             if Path(model["path"]).parent == Path(os.path.realpath(self.address)):  # the catalog's own copy
                 model = current["model"]
         elif new_model:
@@ -200,9 +207,7 @@ class Catalog:
         if dropped:
             record["next"] = None
             self.store.write(record)
-            self._drop(dropped)
-        if record[place] is None:
-            self.store.drop(table)  # of a call that was killed before it wrote the record
+        self._remove_leftovers(record)
         if (
             embedder is not None
             and (folder := Path(self.address)).is_dir()
@@ -215,7 +220,7 @@ class Catalog:
             embedder.save(copy)
         self.store.create(table, dim)
         for name in record["fields"]:
-            self.store.index_field(table, name)
+            self.store.index_field(table, check_field(name))
         record[place] = {"table": table, "model": model}
         self.store.write(record)
         found: dict[str, Any] = record[place]
@@ -225,18 +230,19 @@ class Catalog:
         """Make a table the one that is searched, if it is not yet: every search sees the old model or the new one."""
         record = self.record
         if record["next"] and record["next"]["table"] == table:
-            old = record["current"]
             record |= {"current": record["next"], "next": None}
             record.pop("calibration", None)
             self.store.write(record)
-            self._drop(old)
+            self._remove_leftovers(record)
 
-    def _drop(self, old: Mapping[str, Any]) -> None:
-        """Remove a table that the record does not name any more, and the copy of its model."""
-        self.store.drop(old["table"])
-        if Path(self.address).is_dir() and old["model"]["sha"]:
-            for suffix in (".safetensors", ".onnx"):
-                (Path(self.address) / model_file(old["model"]["sha"])).with_suffix(suffix).unlink(missing_ok=True)
+    def _remove_leftovers(self, record: Mapping[str, Any]) -> None:
+        """Remove tables and models that the record does not name: of a model before, or of a call that was killed."""
+        named = {each["table"]: each["model"]["sha"] for each in (record["current"], record["next"]) if each}
+        for table in {1, *(number + step for number in named for step in (-1, 1))} - {0, *named}:
+            self.store.drop(table)
+        for file in Path(self.address).glob("model-*"):  # a table is dropped first, since a kill may come in between
+            if (found := re.match(r"model-([0-9a-f]{16})\.", file.name)) and found[1] not in named.values():
+                file.unlink(missing_ok=True)
 
     # --- content ---------------------------------------------------------------------------------------------------------
 
@@ -263,11 +269,8 @@ class Catalog:
 
         """
         paths = [images] if isinstance(images, str | os.PathLike) else list(images)
-        if self._embedder is None:
-            _ = self.embedder
-        assert self._embedder is not None
         with self.store.writing():
-            return add_images(self, self._embedder, paths, prune, new_model, batch_size, progress)
+            return add_images(self, self._embedder or self.embedder, paths, prune, new_model, batch_size, progress)
 
     def add_vectors(
         self,
@@ -393,22 +396,22 @@ class Catalog:
         check_count("k", k)
         if group_by is not None:
             check_field(group_by)
-        record = self.record
-        Q = self.encode(queries)
-        if Q.shape[1] != (dim := record["current"]["model"]["dim"]):
-            raise ValueError(f"queries must have {dim} dimensions like {self.address}, got {Q.shape[1]}. Use its model.")
-        threshold = (record.get("calibration") or {}).get("threshold")
-        answers: dict[int, Answer] = {}
-        wanted, todo = max(2 * k, FIRST), np.arange(len(Q))
-        while len(todo):
-            found, items = self._nearest(record, Q[todo], wanted, filtered, index)
-            for i, (D2, seqs) in zip(todo, found, strict=True):
-                ranked = [(float(d2) ** 0.5, items[int(seq)]) for d2, seq in zip(D2, seqs, strict=True)]
-                answer = _answer(ranked, k, group_by, threshold, whole=len(ranked) < wanted)
-                if answer:
-                    answers[int(i)] = answer
-            todo, wanted = np.array([i for i in todo if i not in answers], np.int64), 8 * wanted
-        return [answers[i] for i in range(len(Q))]
+        if not isinstance(queries, np.ndarray | torch.Tensor | str | os.PathLike | bytes):
+            queries = list(queries) if isinstance(queries, Iterable) else queries
+        for _ in range(TRIES):
+            record = self.record
+            Q = self.encode(queries)
+            if Q.shape[1] != (dim := record["current"]["model"]["dim"]):
+                raise ValueError(f"queries must have {dim} dimensions like {self.address}, got {Q.shape[1]}. Use its model.")
+            try:
+                answers = self._search(record, Q, k, filtered, group_by, index)
+            except ValueError:
+                if self.record["current"] == record["current"]:
+                    raise
+                continue  # the model was replaced: embed again
+            if answers is not None:
+                return answers
+        raise ValueError(f"{self.address} must not change all the time during a search, got {TRIES} changes. Try again.")
 
     def encode(self, queries: ImageLike | Iterable[ImageLike] | EmbeddingsLike) -> Vectors:
         """Return queries as embeddings, (m, d): images are embedded, embeddings are checked."""
@@ -420,25 +423,37 @@ class Catalog:
         X: Vectors = self.embedder.encode(queries)
         return X
 
-    def _nearest(
-        self, record: Mapping[str, Any], Q: Vectors, k: int, where: Where | None, index: str
-    ) -> tuple[Nearest, dict[int, Item]]:
-        """Return the nearest items; search again if one was removed or the model replaced in between."""
-        for _ in range(100):
-            table = int(record["current"]["table"])
-            found = self.store.nearest(table, Q, k, where, index)
-            seqs = np.unique(np.concatenate([each for _, each in found])) if found else np.empty(0, np.int64)
+    def _search(
+        self, record: Mapping[str, Any], Q: Vectors, k: int, where: Where | None, group_by: str | None, index: str
+    ) -> list[Answer] | None:
+        """Return the answers to embeddings, or None if an item was removed in between."""
+        table, threshold = int(record["current"]["table"]), (record.get("calibration") or {}).get("threshold")
+        if index != EXACT:
+            self.store.build(table, index)  # unless it is there already
+        answers: dict[int, Answer] = {}
+        wanted, todo = max(2 * k, FIRST), np.arange(len(Q))
+        while len(todo):
+            found = self.store.nearest(table, Q[todo], wanted, where, index)
+            seqs = np.unique(np.concatenate([each for _, each in found]))
             items = {seq: item for seq, (item, _) in self.store.get(table, seqs.tolist()).items()}
-            if len(items) == len(seqs):
-                return found, items
-            record = self.record
-        raise ValueError(f"{self.address} must not change all the time during a search, got 100 changes. Try again.")
+            if len(items) < len(seqs):
+                return None
+            for i, (D2, near) in zip(todo, found, strict=True):
+                ranked = [(math.sqrt(d2), items[int(seq)]) for d2, seq in zip(D2, near, strict=True)]
+                answer = _answer(ranked, k, group_by, threshold, len(ranked) < wanted, wanted >= MARGIN)
+                if answer:
+                    answers[int(i)] = answer
+            todo, wanted = np.array([i for i in todo if i not in answers], np.int64), 8 * wanted
+        return [answers[i] for i in range(len(Q))]
 
 
 def _answer(
-    ranked: list[tuple[float, Item]], k: int, group_by: str | None, threshold: float | None, whole: bool
+    ranked: list[tuple[float, Item]], k: int, group_by: str | None, threshold: float | None, whole: bool, enough: bool
 ) -> Answer | None:
-    """Return the answer from the nearest items, or None if more of them are needed; `whole` says that there are no more."""
+    """Return the answer from the nearest items, or None if more of them are needed.
+
+    `whole` says that there are no more; `enough`, that a margin is not looked for among more of them.
+    """
     chosen: list[tuple[float, Item]] = []
     seen: set[Any] = set()
     for distance, item in ranked:
@@ -448,7 +463,7 @@ def _answer(
             seen.add(key)
             chosen.append((distance, item))
     other = next((distance for distance, item in ranked if not _same_product(item, ranked[0][1])), None)
-    if not whole and (len(chosen) < k or other is None):
+    if not whole and (len(chosen) < k or (other is None and not enough)):
         return None
     matches = tuple(
         Match(rank, distance, item.id, item.product, item.path, item.metadata)

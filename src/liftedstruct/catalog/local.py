@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from liftedstruct.catalog.store import HNSW, Item, Nearest, Vectors, metadata_text, parse_metadata, record_of, sql_of
+from liftedstruct.catalog.store import HNSW, Item, Nearest, Vectors, metadata_text, missing, parse_metadata, record_of, sql_of
 from liftedstruct.catalog.where import OWN_FIELDS, Value, Where
 from liftedstruct.retrieval.exact_distances import squares
 from liftedstruct.retrieval.neighbors import NeighborSearch
@@ -46,13 +46,11 @@ class LocalStore:
     INDEXES: tuple[str, ...] = ("hnsw",)
 
     def __init__(self, address: str, create: bool = False) -> None:
-        self.folder = Path(address)
+        self.folder = Path(address).absolute()
         file = self.folder / DATABASE
         if not file.is_file():
             if not create:
-                raise ValueError(
-                    f"a catalog must exist to be opened, got none at {address}. Run: liftedstruct catalog add {address}"
-                )
+                raise missing(address)
             if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
                 raise ValueError(f"a new catalog must be an empty folder or a new one, got {address}. Pass another folder.")
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -66,12 +64,18 @@ class LocalStore:
                 self.db.execute("PRAGMA journal_mode = WAL")
                 self.db.execute("PRAGMA synchronous = FULL")
                 self.db.execute("CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value)")
-            else:  # WAL needs to write beside the file
-                address = f"{file.absolute().as_uri()}?immutable=1"
+            else:  # a WAL, of a writer at work, needs to be written beside the file
+                address = f"{file.as_uri()}?{'mode=ro' if file.with_name(f'{DATABASE}-wal').exists() else 'immutable=1'}"
                 self.db = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
                 stack.callback(self.db.close)
-            if file.stat().st_size < CHECKED and (found := self.db.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
-                raise sqlite3.DatabaseError(found)
+            if file.stat().st_size < CHECKED:
+                if (found := self.db.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
+                    raise sqlite3.DatabaseError(found)
+                record = self.read()
+                for each in filter(None, (record.get("current"), record.get("next"))):
+                    rows = self.db.execute(f"SELECT {COLUMNS}, vector, sum FROM {_name(each['table'])}")
+                    if any(_sum(row[1:-2], row[-2]) != row[-1] for row in rows):
+                        raise sqlite3.DatabaseError("damaged item")
             stack.pop_all()  # opened
 
     def close(self) -> None:
@@ -313,8 +317,8 @@ class LocalStore:
         try:
             yield
         except sqlite3.Error as error:
-            text = " ".join(str(error).split())
-            if "full" in text or ("disk I/O" in text and shutil.disk_usage(self.folder).free < PAGE):
+            text, name = " ".join(str(error).split()), str(getattr(error, "sqlite_errorname", ""))
+            if name == "SQLITE_FULL" or ("IOERR" in name and shutil.disk_usage(self.folder).free < PAGE):
                 raise OSError(
                     28, f"no space left on the device of {self.folder}. Free some; nothing that was stored is lost"
                 ) from error
@@ -339,18 +343,18 @@ class _Snapshot:
         """The approximate index of faiss."""
         import faiss
 
-        assert self.search is not None
         index = faiss.IndexHNSWFlat(self.X.shape[1], HNSW["M"])
         index.hnsw.efConstruction, index.hnsw.efSearch = HNSW["efConstruction"], HNSW["efSearch"]
-        index.add(self.search.scaler.transform(self.search.X, np.arange(len(self.X))).numpy())
+        if self.search is not None:
+            index.add(self.search.scaler.transform(self.search.X, np.arange(len(self.X))).numpy())
         return index
 
     def save(self, file: Path) -> None:
         """Write a file that `load` reads, if the folder can be written."""
         meta = {"version": str(self.version[0]), "stamp": self.version[1], "sum": str(self._checksum())}
+        self.unsaved = 0
         with contextlib.suppress(OSError), replacing(file, durable=False) as stream:
             stream.write(save({"seqs": self.seqs, "X": self.X}, meta))
-            self.unsaved = 0
 
     def _checksum(self) -> int:
         return zlib.crc32(np.ascontiguousarray(self.X).data, zlib.crc32(self.seqs.data))

@@ -8,16 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from liftedstruct.catalog.store import Nearest, Vectors
-from liftedstruct.evaluation.resampling import bootstrap, interval
-from liftedstruct.evaluation.scores import Estimate
+from liftedstruct.evaluation.scores import Estimate, rate_of
 from liftedstruct.runtime.checks import check_count
 
 if TYPE_CHECKING:
     from liftedstruct.catalog.catalog import Catalog
 
 __all__ = ["Measured", "measure"]
-
-DRAWS = 2000  # of the bootstrap
 
 
 @dataclass(frozen=True)
@@ -89,11 +86,10 @@ def measure(
     hits = np.array(
         [len(_top(a, i, k) & _top(b, i, k)) / k for (_, a), (_, b), i in zip(found["exact"], found[index], own, strict=True)]
     )
-    draws = bootstrap(lambda W: (W @ hits) / len(hits), len(hits), DRAWS, seed)
     return Measured(
         index=index,
         k=k,
-        recall=Estimate(float(hits.mean()), *interval(float(hits.mean()), draws, len(hits))),
+        recall=rate_of(hits, np.arange(len(hits)), seed),
         queries=len(queries),
         milliseconds=milliseconds,
         megabytes={name: catalog.store.size(table, name) / 1e6 for name in ("exact", index)},

@@ -9,8 +9,9 @@ import contextlib
 import hashlib
 import itertools
 import json
+import logging
+import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from liftedstruct.catalog.store import (
     Nearest,
     Vectors,
     metadata_text,
+    missing,
     nearest_of_candidates,
     parse_metadata,
     record_of,
@@ -54,24 +56,22 @@ class MilvusStore:
         self.name, self.file = name or "catalog", None if url.startswith("//") else Path(url).absolute()
         if not NAME.fullmatch(self.name):
             raise ValueError(f"a catalog must be named by letters, digits and underscores, got #{name}. Rename it.")
-        missing = f"a catalog must exist to be opened, got none at {address}. Run: liftedstruct catalog add {address}"
         if self.file is not None:
             if self.file.suffix != ".db":
                 raise ValueError(f"a file of Milvus must end with .db, got {url}. Rename it.")
             if not self.file.exists() and not create:
-                raise ValueError(missing)
+                raise missing(address)
             require("milvus_lite", "milvus")
             self.file.parent.mkdir(parents=True, exist_ok=True)
         uri = f"http:{url}" if self.file is None else str(self.file)
-        self.lock_file = (
-            Path(tempfile.gettempdir()) / f"liftedstruct-{hashlib.sha256(f'{uri}#{self.name}'.encode()).hexdigest()[:16]}.lock"
-        )
+        self.lock_file = self.file.with_name(f"{self.file.name}-{self.name}.lock") if self.file else _lock_of(uri, self.name)
+        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs errors with their traceback, which are raised too
         with self._errors():
             self.db = pymilvus.MilvusClient(uri, timeout=60)
         with self._errors():
             if not self.db.has_collection(f"{self.name}_state"):
                 if not create:
-                    raise ValueError(missing)
+                    raise missing(address)
                 self._create(f"{self.name}_state", "name", self.types.VARCHAR, 2, "FLAT", {"value": self.types.VARCHAR})
             self.db.load_collection(f"{self.name}_state")
 
@@ -99,6 +99,8 @@ class MilvusStore:
             self.db.load_collection(self._name(table))
 
     def drop(self, table: int) -> None:
+        if self._state(f"hnsw {table}"):
+            self._set_state(f"hnsw {table}", "")
         with self._errors():
             for index in ("hnsw", "exact"):
                 if self.db.has_collection(self._name(table, index)):
@@ -169,9 +171,14 @@ class MilvusStore:
         expression = _expression(where) if where is not None else ""
 
         def candidates(q: Vectors, count: int) -> Any:
-            if count > LARGEST:  # more ties than Milvus returns: all vectors
-                every = list(self.get(table, [item.seq for item in self.items(table, where)]).values())
-                return np.stack([x for _, x in every]), np.array([item.seq for item, _ in every]), np.array([np.inf])
+            if (
+                count > LARGEST or index == "hnsw"
+            ):  # more than Milvus returns, so all; or vectors of the table, not of the index
+                seqs = [row["seq"] for row in self._search(self._name(table, index), q, min(count, LARGEST), expression)]
+                seqs = seqs if index == "hnsw" else [item.seq for item in self.items(table, where)]
+                every = self.get(table, seqs)
+                X = np.array([x for _, x in every.values()], np.float32).reshape(-1, len(q))
+                return X, np.array(list(every), np.int64), np.full(len(every), np.inf)
             rows = self._search(self._name(table, index), q, count, expression)
             X = np.array([row["vector"] for row in rows], np.float32).reshape(-1, len(q))
             return X, np.array([row["seq"] for row in rows], np.int64), np.array([row["distance"] for row in rows], np.float64)
@@ -183,9 +190,11 @@ class MilvusStore:
     def build(self, table: int, index: str) -> None:
         pick(dict.fromkeys(self.INDEXES), index, "index")
         name = self._name(table, index)
-        with self._errors():
-            if self.db.has_collection(name):
-                return
+        if self._state(f"{index} {table}"):
+            return
+        with self.writing(), self._errors():
+            if self.db.has_collection(name):  # of a call that was killed
+                self.db.drop_collection(name)
             dim = next(
                 f["params"]["dim"] for f in self.db.describe_collection(self._name(table))["fields"] if f["name"] == "vector"
             )
@@ -196,6 +205,7 @@ class MilvusStore:
                 self.db.upsert(name, [{"seq": seq, "vector": x} for seq, (_, x) in rows.items()])
             self.db.flush(name)
             self.db.load_collection(name)
+        self._set_state(f"{index} {table}", "built")
 
     def size(self, table: int, index: str = "exact") -> int:
         with self._errors():
@@ -266,6 +276,13 @@ class MilvusStore:
             raise ValueError(
                 f"catalog {self.name} must be usable in Milvus, got: {text[:300].rstrip('.')}. Check {where}."
             ) from error
+
+
+def _lock_of(uri: str, name: str) -> Path:
+    """Return the lock file of a catalog on a server, in the cache folder of this user."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "liftedstruct"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder / f"{hashlib.sha256(f'{uri}#{name}'.encode()).hexdigest()[:16]}.lock"
 
 
 def _item(row: Mapping[str, Any]) -> Item:

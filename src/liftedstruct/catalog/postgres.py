@@ -8,6 +8,7 @@ import contextlib
 import json
 import re
 import threading
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from liftedstruct.catalog.store import (
     Nearest,
     Vectors,
     metadata_text,
+    missing,
     nearest_of_candidates,
     parse_metadata,
     record_of,
@@ -31,6 +33,8 @@ from liftedstruct.runtime.extras import require
 __all__ = ["PostgresStore"]
 
 COLUMNS = "seq, id, product, path, content, metadata::text"
+NAMED = re.compile(r"#([^#/@]*)$")
+PASSWORD = re.compile(r"://[^:/@]*:(.*)@")
 SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,40}")
 PAGE = 10_000  # rows
 
@@ -42,18 +46,19 @@ class PostgresStore:
 
     def __init__(self, address: str, create: bool = False) -> None:
         self.psycopg, pgvector = require("psycopg", "postgres"), require("pgvector.psycopg", "postgres")
-        url, _, name = address.partition("#")
-        self.name, self.lock = name or "catalog", threading.RLock()
+        found = NAMED.search(address)
+        url, self.name = (address[: found.start()], found[1]) if found else (address, "catalog")
+        self.lock, self.writer = threading.RLock(), threading.Lock()
+        password = PASSWORD.search(address)
+        self.password = password[1] if password else ""
         if not SCHEMA.fullmatch(self.name):
-            raise ValueError(f"a catalog must be named by small letters, digits and underscores, got #{name}. Rename it.")
+            raise ValueError(f"a catalog must be named by small letters, digits and underscores, got #{self.name}. Rename it.")
         with self._errors():
             self.db = self.psycopg.connect(url, autocommit=True, client_encoding="UTF8", connect_timeout=30)
         with self._errors():
             found = self.db.execute("SELECT to_regclass(%s)", [f"{self.name}.state"]).fetchone()[0]
             if not found and not create:
-                raise ValueError(
-                    f"a catalog must exist to be opened, got no {self.name} in the database. Run: liftedstruct catalog add"
-                )
+                raise missing(address)
             if not found:
                 self.db.execute("CREATE EXTENSION IF NOT EXISTS vector")
                 self.db.execute(f"CREATE SCHEMA IF NOT EXISTS {self.name}")
@@ -69,16 +74,21 @@ class PostgresStore:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         key = f"hashtextextended('liftedstruct {self.name}', 0)"  # of this database; released if the connection ends
-        with self.lock, self._errors():
-            if not self.db.execute(f"SELECT pg_try_advisory_lock({key})").fetchone()[0]:
-                raise ValueError(
-                    f"{self.name} must be used by one writer at a time, but is in use by another connection. Wait for it."
-                )
+        mine = self.writer.acquire(blocking=False)  # the lock of the database is of the connection, which threads share
         try:
-            yield
+            with self.lock, self._errors():
+                if not mine or not self.db.execute(f"SELECT pg_try_advisory_lock({key})").fetchone()[0]:
+                    raise ValueError(
+                        f"{self.name} must be used by one writer at a time, but is in use by another one. Wait for it."
+                    )
+            try:
+                yield
+            finally:
+                with self.lock, contextlib.suppress(self.psycopg.Error):
+                    self.db.execute(f"SELECT pg_advisory_unlock({key})")
         finally:
-            with self.lock, contextlib.suppress(self.psycopg.Error):
-                self.db.execute(f"SELECT pg_advisory_unlock({key})")
+            if mine:
+                self.writer.release()
 
     def read(self) -> dict[str, Any]:
         with self.lock, self._errors():
@@ -129,7 +139,8 @@ class PostgresStore:
             with self.lock, self._errors():
                 for kind, value in (("text", ""), ("number", 0)):
                     column = f'({_field(name, value)}) COLLATE "C"' if kind == "text" else f"({_field(name, value)})"
-                    self.db.execute(f'CREATE INDEX IF NOT EXISTS "{table}_{name}_{kind}" ON {self._name(table)} ({column})')
+                    index = f"{table}_{zlib.crc32(name.encode()):08x}_{kind}"  # names of more than 63 bytes would be cut
+                    self.db.execute(f'CREATE INDEX IF NOT EXISTS "{index}" ON {self._name(table)} ({column})')
                 self.db.execute(f"ANALYZE {self._name(table)}")
 
     # --- reading ---------------------------------------------------------------------------------------------------------
@@ -214,7 +225,10 @@ class PostgresStore:
         except self.psycopg.Error as error:
             text = " ".join(str(error).split())
             if not hasattr(self, "db"):
-                remedy = "Check that the server runs, and its address, user and database"
+                text = text.replace(self.password, "***") if self.password else text
+                remedy = "Check that the server runs, and its address, user, password and database"
+            elif "2000 dimensions" in text:
+                remedy = "Search exactly, or embed with a smaller dim"
             elif "vector" in text and "extension" in text:
                 remedy = "Install the extension pgvector, or have an administrator run CREATE EXTENSION vector"
             else:

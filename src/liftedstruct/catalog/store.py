@@ -6,6 +6,7 @@ after a kill, all of it is stored, or nothing.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -25,10 +26,12 @@ __all__ = [
     "Store",
     "Vectors",
     "metadata_text",
+    "missing",
     "nearest_of_candidates",
     "open_store",
     "parse_metadata",
     "record_of",
+    "shown",
     "sql_of",
 ]
 
@@ -154,6 +157,19 @@ def nearest_of_candidates(candidates: Candidates, q: Vectors, k: int, prove: boo
         wanted *= 8
 
 
+def shown(address: str) -> str:
+    """Return an address without its password, for messages."""
+    return re.sub(r"(://[^:/@]*):.*@", r"\1:***@", address)
+
+
+def missing(address: str) -> ValueError:
+    """Return the error for an address without a catalog."""
+    return ValueError(
+        f"a catalog must exist to be opened, got none at {shown(address)}. Run: liftedstruct catalog add {shown(address)} "
+        "photos/ --run run/"
+    )
+
+
 def record_of(text: str | bytes, where: str) -> dict[str, Any]:
     """Parse the record of a catalog."""
     try:
@@ -221,11 +237,13 @@ def _milvus() -> type[Store]:
     return MilvusStore
 
 
-# Scheme of the address -> store, imported on use; any other address is a folder.
+# Scheme of the address -> store, imported on use; an address without a scheme is a folder.
 STORES: dict[str, Callable[[], type[Store]]] = {"": _local, "postgresql": _postgres, "milvus": _milvus}
 
 
 def open_store(address: str, create: bool = False) -> Store:
     """Open the store at an address: a folder, `postgresql://...` or `milvus:...`."""
     scheme, colon, _ = address.partition(":")
+    if "://" in address and scheme not in STORES:
+        raise ValueError(f"an address must be a folder, postgresql://... or milvus:..., got {shown(address)}. Correct it.")
     return STORES[scheme if colon and scheme in STORES else ""]()(address, create)

@@ -7,7 +7,6 @@ the field is missing. Numbers compare by value, texts by code point. `not` is th
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +24,7 @@ __all__ = [
     "as_value",
     "check_field",
     "check_id",
-    "matches",
+    "number_of",
     "parse_where",
 ]
 
@@ -34,13 +33,8 @@ OWN_FIELDS = ("id", "product")  # columns of an item, not metadata
 FIELD = re.compile(r"[^\W\d]\w{0,62}")
 EXACT = 2**53  # beyond, a float64 does not hold every integer
 DEPTH = 50  # of nested parentheses
-COMPARE: dict[str, Any] = {
-    "=": lambda a, b: a == b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-}
+MOST = 20_000  # words and signs in a filter
+OPERATORS = ("=", "<", "<=", ">", ">=")
 
 
 @dataclass(frozen=True)
@@ -53,8 +47,9 @@ class Condition:
 
     def __post_init__(self) -> None:
         check_field(self.field)  # it becomes a part of SQL, and so does the operator
-        pick(COMPARE, self.operator, "operator")
-        as_value(self.field, self.value)
+        pick(dict.fromkeys(OPERATORS), self.operator, "operator")
+        if not isinstance(as_value(self.field, self.value), str) and self.field in OWN_FIELDS:
+            raise ValueError(f"{self.field} must be compared with a text, got {self.value!r}. Quote it.")
 
 
 @dataclass(frozen=True)
@@ -92,10 +87,10 @@ def check_field(name: str) -> str:
 
 
 def as_value(field: str, value: Any) -> Value:
-    """Return a metadata value: a text, or a finite number that float64 holds exactly; true and false become 1 and 0."""
+    """Return a metadata value: a text, or a finite number that float64 holds exactly; True and False become texts."""
     value = as_plain(value)
     if isinstance(value, bool):
-        return int(value)
+        return "true" if value else "false"
     if isinstance(value, str):
         if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
             raise ValueError(f"{field} must be valid text without NUL characters, got {value!r}. Remove them.")
@@ -112,26 +107,23 @@ def check_id(name: str) -> str:
     return str(as_value("an id", name))
 
 
-def matches(where: Where | None, fields: Mapping[str, Value]) -> bool:
-    """Return whether a filter is true for an item with these fields. This defines what every store must return."""
-    match where:
-        case None:
-            return True
-        case And(parts):
-            return all(matches(part, fields) for part in parts)
-        case Or(parts):
-            return any(matches(part, fields) for part in parts)
-        case Not(part):
-            return not matches(part, fields)
-        case Condition(field, operator, value):
-            found = fields.get(field)
-            return found is not None and isinstance(found, str) == isinstance(value, str) and COMPARE[operator](found, value)
+def number_of(word: str) -> int | float | None:
+    """Return the number that a word or a cell of a CSV file is; None if it is none, or would lose leading zeros or digits.
+
+    Examples:
+        >>> number_of("79.50"), number_of("80"), number_of("01067"), number_of("12345678901234567890")
+        (79.5, 80, None, None)
+    """
+    if not NUMBER.fullmatch(word) or not math.isfinite(number := float(word)):
+        return None
+    if number.is_integer() and abs(number) <= EXACT:
+        return int(number)
+    return None if word.lstrip("+-").isdigit() else number
 
 
 TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")|(?P<sign><=|>=|!=|[=<>(),])|(?P<word>[^\s=<>!(),'\"]+))"
 )
-# with leading zeros, as in a postal code, it is a word, also in a CSV file
 NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 KEYWORDS = ("and", "or", "not", "in")
 
@@ -139,7 +131,8 @@ KEYWORDS = ("and", "or", "not", "in")
 def parse_where(text: str) -> Where:
     """Parse a filter, such as `category = chair and (price < 100 or not size in (S, 'extra large'))`.
 
-    A value is a number, a word or a quoted text; in quotes, double a quote to have one.
+    A value is a word or a quoted text; in quotes, double a quote to have one. Quote a text that looks like a
+    number, such as `size = '42'` where other sizes are words.
 
     Examples:
         >>> parse_where("category = chair and price < 100")
@@ -160,9 +153,12 @@ class _Parser:
                 raise self.error(f"an unexpected {text[end:].strip()[0]!r}")
             end, kind = found.end(), str(found.lastgroup)
             self.tokens.append((kind, found[kind]))
+        if len(self.tokens) > MOST:
+            raise self.error(f"{len(self.tokens):,} words and signs instead of at most {MOST:,}")
 
     def error(self, got: str) -> ValueError:
-        return ValueError(f'a filter must be like "category = chair and price < 100", got {got} in {self.text!r}. Correct it.')
+        shown = self.text if len(self.text) <= 200 else f"{self.text[:200]}..."
+        return ValueError(f'a filter must be like "category = chair and price < 100", got {got} in {shown!r}. Correct it.')
 
     def whole(self) -> Where:
         tree = self.any_of()
@@ -220,7 +216,7 @@ class _Parser:
         self.at += 1
         field = check_field(name)
         negated = bool(self.take("not"))
-        operator = self.need("in") if negated else self.need(*COMPARE, "!=", "in")
+        operator = self.need("in") if negated else self.need(*OPERATORS, "!=", "in")
         if operator != "in":
             value = self.value(field)
             return Not(Condition(field, "=", value)) if operator == "!=" else Condition(field, operator, value)
@@ -238,9 +234,5 @@ class _Parser:
         self.at += 1
         if kind == "text":
             return as_value(field, token[1:-1].replace(token[0] * 2, token[0]))
-        if field in OWN_FIELDS:  # texts
-            return as_value(field, token)
-        if NUMBER.fullmatch(token):
-            number = float(token)
-            return as_value(field, int(number) if number.is_integer() and abs(number) <= EXACT else number)
-        return as_value(field, {"true": 1, "false": 0}.get(token.lower(), token))
+        number = None if field in OWN_FIELDS else number_of(token)
+        return as_value(field, token) if number is None else number

@@ -3,9 +3,9 @@ r"""Open-set scores: is this the same class, and is this class in the gallery at
 - True accept rate (TAR) at a false accept rate (FAR), of pairs of images: the fraction of pairs of one class whose distance is
   at most t. At most the fraction FAR of the pairs of two classes is that near, and t is the largest such distance.
 - Identification rate at a false-match rate (FMR), of queries in a gallery: the fraction of queries whose nearest image is of
-  their class and at most t away. At most the fraction FMR of the queries of absent classes has any image that near. If the
-  class of every query is in the gallery, each query also counts as one of an absent class, with the images of its class left
-  out.
+  their class and at most t away. At most the fraction FMR of the queries of absent classes has any image that near. Unless at
+  least 1/FMR queries are of absent classes, each query also counts as one of an absent class, with the images of its class
+  left out.
 
 The intervals are of a class bootstrap, in which each draw finds its own t. The weight of a pair of two classes in a draw,
 $w_c w_{c'}$, is taken as $w_c + w_{c'} - 1$, to first order.
@@ -20,6 +20,7 @@ from torch import Tensor
 from liftedstruct.evaluation.resampling import Array, bootstrap, interval
 from liftedstruct.evaluation.scores import Estimate, Integers
 from liftedstruct.retrieval import nearest_by_class, threshold_at
+from liftedstruct.retrieval.nearest_classes import accepted_of
 from liftedstruct.retrieval.two_sets import gallery_and_queries
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_number
 
@@ -56,13 +57,14 @@ def open_set_scores(
     scores: dict[str, Estimate] = {}
     n_rows = len(classes)
     genuine, of, near, near_of, different = _pairs(X, y, Q, own, rates)
+    rounding = 1e-13 * max(float(each.double().square().sum(dim=1).max()) for each in (X, X if Q is None else Q))
     grid = near[np.linspace(0, len(near) - 1, min(GRID, len(near))).astype(np.int64)]
     accepted = _cumulative(genuine, classes[of], grid, n_classes)
     false = _cumulative(near, classes[near_of], grid, n_classes)
     sizes, others = (np.bincount(classes[rows], n, minlength=n_classes) for rows, n in ((of, None), (range(n_rows), different)))
     for rate in rates:
-        k = int(rate * different.sum())
-        threshold = near[k] if k < len(near) else np.inf  # just too far
+        k = accepted_of(int(different.sum()), rate)
+        threshold = near[k] - rounding if k < len(near) else np.inf  # just too far; ties differ by the rounding error
         value = float((genuine < threshold).mean())
 
         def rates_of(W: Array, rate: float = rate) -> Array:
@@ -94,7 +96,7 @@ def _cumulative(distances: Array, classes: Integers, grid: Array, n_classes: int
 def _identified(same: Array, other: Array, classes: Integers, W: Array, rate: float) -> Array:
     """Compute the identification rate of weighted classes, (b,)."""
     mated = np.isfinite(same)
-    absent = np.flatnonzero(~mated if not mated.all() else mated)
+    absent = np.flatnonzero(~mated) if (~mated).sum() * rate >= 1 else np.arange(len(mated))
     absent = absent[np.argsort(other[absent], kind="stable")]
     hit = mated & (same < other)
     found = np.empty(len(W))

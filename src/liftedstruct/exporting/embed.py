@@ -60,7 +60,7 @@ class Model:
         if self.mode == "trim-letterbox" and (box := image.convert("L").point(lambda gray: gray < 250).getbbox()):
             image = image.crop([max(a - 15, 0) for a in box[:2]] + [min(a + 15, b) for a, b in zip(box[2:], image.size)])
         width, height = (
-            (size, size) if self.mode == "squash" else (max(1, round(s * size / max(image.size))) for s in image.size)
+            (size, size) if self.mode == "squash" else (max(1, round(s * (size / max(image.size)))) for s in image.size)
         )
         square = Image.new("RGB", (size, size), "white")
         square.paste(image.resize((width, height), BILINEAR), ((size - width) // 2, (size - height) // 2))

@@ -13,11 +13,12 @@ import torch
 import yaml
 
 from liftedstruct.embedder import EXPORTED, Embedder
-from liftedstruct.embeddings import OF
+from liftedstruct.embeddings import OF, SHA
 from liftedstruct.embeddings import SCORES as SCORES_FILE
 from liftedstruct.encoding import ONNX_SHA
 from liftedstruct.evaluation import Scores
 from liftedstruct.runtime.extras import require
+from liftedstruct.runtime.progress import say
 from liftedstruct.trunks import folded
 
 __all__ = ["export"]
@@ -40,11 +41,14 @@ def export(run: str | Path, out: str | Path, license: str = "other") -> Path:
     """
     for module in ("onnx", "onnxscript"):
         require(module, "export")
-    embedder, out = Embedder.load(run).cpu(), Path(out)
+    embedder, out = Embedder.load(run).cpu(), Path(out).absolute()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"out must be a new or empty folder, got {out}. Pass another folder, or remove it.")
     scores_file = Path(run) / SCORES_FILE if Path(run).is_dir() else Path(run).with_name(SCORES_FILE)
     scores = Scores.load(scores_file) if scores_file.is_file() else None
+    if scores and scores.protocol.get(SHA) != embedder.short_sha():
+        say(f"warning: {scores_file} holds scores of another embedder, and is left out of the model card")
+        scores = None
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as temporary:
         folder = Path(temporary) / out.name

@@ -96,7 +96,7 @@ def _search(folder: Path, image_set: ImageSet, run: Path) -> str:
     with replacing(table) as file:
         file.write("".join(f"{path},{product}\n" for path, product in [("path", "product"), *rows]).encode())
     with Catalog.open(folder / "catalog", model=run) as catalog:
-        catalog.add(table, prune=True, progress=True)
+        catalog.add(table, prune=True, new_model=True, progress=True)
         answers = catalog.search(list(queries.values()), k=5, group_by="product")
     hits = sum(answer.product == product for product, answer in zip(queries, answers, strict=True))
     picture = folder / "search.png"

@@ -145,7 +145,7 @@ def sync_folder(folder: Path) -> None:
 @contextlib.contextmanager
 def locked(file: Path, what: str) -> Iterator[None]:
     """Hold an exclusive lock on a file, or raise ValueError. The operating system releases it when the process ends."""
-    fd = os.open(file, os.O_RDWR | os.O_CREAT | BINARY, 0o666)
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | BINARY | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
         try:
             _lock(fd)
