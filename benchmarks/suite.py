@@ -46,6 +46,7 @@ SUITE = {
     "evaluation": Benchmark(HERE / "evaluation.py", ("--rounds", "2"), ("--million", "--birds", "--bisection")),
     "embedding": Benchmark(HERE / "embedding.py", ("--parts", "speed")),
     "training": Benchmark(HERE / "training.py", *2 * (("--parts", "step", "caching"),)),  # embedding has its own script
+    "catalog": Benchmark(HERE / "catalog.py"),
     "report": Benchmark(HERE / "report.py", ("--images", "5000")),
 }
 

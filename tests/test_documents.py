@@ -80,7 +80,7 @@ FLAG = r"(?<![\w-])(--[a-z][a-z-]+(?:\.[a-z][a-z0-9-]*)?)"
 def flags() -> set[str]:
     """Return all flags that `--help` lists."""
     printed = io.StringIO()
-    for arguments in (["--help"], *([command, "--help"] for command in COMMANDS)):
+    for arguments in (["--help"], *([*command.split(), "--help"] for command in COMMANDS)):
         with contextlib.redirect_stdout(printed), pytest.raises(SystemExit, match="0"):
             main(arguments)
     return set(re.findall(FLAG, printed.getvalue()))
@@ -132,9 +132,13 @@ def test_the_tour_writes_a_report(tour: Tour) -> None:
 def test_the_readme_runs(tmp_path: Path) -> None:
     assert README.count("\n```") == 2 * len(blocks(README, "python", "console", "bibtex"))
     assert main(["products", "--out", str(tmp_path / "photos"), "--n-classes", "20", "--images-per-class", "4"]) == 0
+    photo = next((tmp_path / "photos").rglob("*.png"))
+    (tmp_path / "photo.jpg").write_bytes(photo.read_bytes())
     printed = run(README, tmp_path)
+    product = photo.parent.relative_to(tmp_path / "photos").as_posix()
     assert "Recall@1" in printed
-    assert " -> ['" in printed
+    assert f"[('{product}', " in printed
+    assert f"photo.jpg: {product}, margin" in printed
     assert (tmp_path / "fitted" / "report.html").is_file()
 
 
@@ -143,7 +147,7 @@ def test_the_readme_is_short() -> None:
 
 
 def test_every_command_is_on_the_page_of_commands() -> None:
-    assert set(re.findall(r"`liftedstruct (\w+)", PAGES["cli.md"])) == set(COMMANDS)
+    assert set(re.findall(r"`liftedstruct ((?:catalog )?\w+)", PAGES["cli.md"])) == set(COMMANDS)
 
 
 def test_the_reference_has_every_public_name() -> None:

@@ -211,7 +211,8 @@ class Embedder(nn.Module):
 
         """
         preprocessing = Preprocessing(self.size, self.resize_mode, self.crop)
-        return encode(self._network(), images, preprocessing, self.width, batch_size, progress, unreadable)
+        gpu = self.trunk.mean.device.type != "cpu"
+        return encode(self._network(), images, preprocessing, self.width, batch_size, progress, unreadable, ahead=gpu)
 
     def _network(self) -> Network:
         """Return the function from pixels to embeddings for inference. It is made again when a weight has changed."""
@@ -227,8 +228,13 @@ class Embedder(nn.Module):
         return _NETWORKS[self][1]
 
     def _state(self) -> tuple[Any, ...]:
-        tensors = (*self.parameters(), *self.buffers())
-        return self.trunk.pool, self.normalize, *((tensor.data_ptr(), tensor._version) for tensor in tensors)
+        modules, found = list[nn.Module]([self]), list[Any]([self.trunk.pool, self.normalize])
+        while modules:  # several times as fast as parameters() and buffers()
+            module = modules.pop()
+            modules += (each for each in module._modules.values() if each is not None)
+            for tensor in (*module._parameters.values(), *module._buffers.values()):
+                found += () if tensor is None else (tensor.data_ptr(), tensor._version)
+        return tuple(found)
 
     def truncated(self, dim: int) -> "Embedder":
         """Return an embedder with the first `dim` dimensions of this one; the trunk is shared.
@@ -314,9 +320,19 @@ class Embedder(nn.Module):
         whole = Path(path).resolve()
         embedder.origin = os.path.relpath(whole) if whole.parent.is_relative_to(Path.cwd()) else str(whole)
         onnx = file.with_suffix(".onnx")
-        if onnx.is_file() and (network := onnx_network(onnx, embedder.short_sha())):
+        if onnx.is_file() and (network := onnx_network(onnx, embedder.short_sha())) and _agree(embedder.eval(), network):
             _NETWORKS[embedder], embedder.onnx = (embedder._state(), network), onnx
         return embedder.eval()
+
+
+def _agree(embedder: Embedder, network: Network) -> bool:
+    """Return whether a network embeds noise as the embedder does; the file of the network may be damaged."""
+    pixels = np.random.default_rng(0).integers(0, 256, (1, embedder.crop, embedder.crop, 3), dtype=np.uint8)
+    try:
+        found, expected = network(pixels), embedder._network()(pixels)
+    except Exception:  # of many types
+        return False
+    return found.shape == expected.shape and bool(np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max())
 
 
 _NETWORKS: WeakKeyDictionary[Embedder, tuple[tuple[Any, ...], Network]] = WeakKeyDictionary()

@@ -1,7 +1,7 @@
 """Encode images that are not in a prepared dataset: paths, bytes, pillow images, arrays and tensors, of any size and mode.
 
-An image is prepared exactly as `prepare` and `embed` do it, so the embeddings are those of the same image in a dataset. Threads
-decode the next batches while the network encodes the current one.
+An image is prepared exactly as `prepare` and `embed` do it, so the embeddings are those of the same image in a dataset. All
+cores decode a batch, and then run the network; a network on a GPU runs while the next batches are decoded.
 """
 
 import contextlib
@@ -30,7 +30,8 @@ __all__ = ["ONNX_SHA", "ImageLike", "Network", "Preprocessing", "encode", "onnx_
 ImageLike = str | os.PathLike[str] | bytes | Image.Image | NDArray[np.uint8] | torch.Tensor
 Pixels = NDArray[np.uint8]
 Network = Callable[[Pixels], NDArray[np.float32]]  # from crops, (b, crop, crop, 3), to embeddings, (b, dim)
-AHEAD = 2  # batches that are decoded ahead
+FEW = 8  # images whose activations are small enough that the allocator keeps their memory by itself
+AHEAD = 2  # batches that are decoded while a GPU runs the network
 ONNX_SHA = "liftedstruct_sha"  # in the metadata of an ONNX file: the embedder that it was exported from
 
 
@@ -79,6 +80,7 @@ def encode(
     batch_size: int = 64,
     progress: bool = False,
     unreadable: dict[int, str] | None = None,
+    ahead: bool = False,
 ) -> NDArray[np.float32]:
     """Return the embeddings of images, (n, dim); see `Embedder.encode`.
 
@@ -91,18 +93,19 @@ def encode(
         progress: show progress.
         unreadable: dict that collects the reason for each image that cannot be read, by its position; these images have no row.
             Default: raise an error.
+        ahead: decode the next batches while the network runs, on a device of its own.
 
     """
     single = isinstance(images, str | os.PathLike | bytes | Image.Image) or getattr(images, "ndim", 4) < 4
     sequence = [_checked(i, image) for i, image in enumerate([images] if single else images)]  # type: ignore[arg-type]
     batch_size, X = check_count("batch_size", batch_size), np.empty((len(sequence), dim), np.float32)
     with (
-        kept_memory(),
+        kept_memory() if len(sequence) > FEW else contextlib.nullcontext(),
         warnings.catch_warnings(action="ignore"),
         ThreadPoolExecutor(available_cores(), "decode") as pool,
         Bar("encode", len(sequence), wanted=progress) as bar,
     ):
-        crops, n = _crops(sequence, preprocessing, pool, batch_size), 0
+        crops, n = _crops(sequence, preprocessing, pool, batch_size, ahead), 0
         for at in range(0, len(sequence), batch_size):
             pixels = []
             for i, crop in enumerate(itertools.islice(crops, batch_size), start=at):
@@ -120,7 +123,7 @@ def encode(
 
 
 def _crops(
-    images: Sequence[Any], preprocessing: Preprocessing, pool: Executor, batch_size: int
+    images: Sequence[Any], preprocessing: Preprocessing, pool: Executor, batch_size: int, ahead: bool
 ) -> Iterator[Pixels | ImageError]:
     source = MemorySource(images)
 
@@ -130,7 +133,13 @@ def _crops(
         except ImageError as error:
             return error
 
-    return map_ahead(pool, crop_of, range(len(images)), AHEAD * batch_size)
+    n = len(images)
+    if n == 1:  # a thread would take longer to start
+        return map(crop_of, range(1))
+    if ahead:
+        return map_ahead(pool, crop_of, range(n), AHEAD * batch_size)
+    batches = (range(at, min(at + batch_size, n)) for at in range(0, n, batch_size))
+    return itertools.chain.from_iterable(pool.map(crop_of, batch) for batch in batches)
 
 
 def _checked(i: int, image: Any) -> Any:

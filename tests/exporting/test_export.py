@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import yaml
 from PIL import Image
 
 import liftedstruct as ls
+from faults import DAMAGES, damaged
 from liftedstruct.cli import main
 from liftedstruct.embedder import Embedder
 from liftedstruct.trunks import TRUNKS, make_trunk
@@ -133,6 +135,18 @@ def test_the_onnx_file_is_used_only_for_its_embedder(photos: list[str], tmp_path
     assert ls.load(tmp_path / "model").onnx is None
     (tmp_path / "model" / "model.onnx").write_bytes(b"damaged")
     assert ls.load(tmp_path / "model").onnx is None
+
+
+def test_a_damaged_onnx_file_is_not_used(photos: list[str], tmp_path: Path) -> None:
+    embedder, dice, used = run_folder(tmp_path / "run", "small", 16, "squash"), random.Random(0), 0
+    file = ls.export(tmp_path / "run", tmp_path / "model") / "model.onnx"
+    whole, expected = file.read_bytes(), embedder.encode(photos)
+    for kind in [*DAMAGES] * 5:
+        file.write_bytes(damaged(whole, dice, kind))
+        loaded = ls.load(tmp_path / "model")
+        used += loaded.onnx is not None
+        np.testing.assert_allclose(loaded.encode(photos), expected, atol=1e-3 * float(np.abs(expected).max()))
+    assert used < 15  # a few bits may make no difference
 
 
 def test_files_and_card(tmp_path: Path) -> None:

@@ -330,3 +330,16 @@ def test_progress_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
     assert (first_ranks(X, np.arange(2500) // 5, progress=True) == quiet).all()
     assert "recall: 2,500 of 2,500 images" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("most", [1, 3, 20])
+def test_ranks_up_to_a_limit(most: int) -> None:
+    rng = np.random.default_rng(0)
+    X, Q = rng.integers(-2, 3, (700, 4)).astype(np.float32), rng.integers(-2, 3, (1500, 4)).astype(np.float32)  # many ties
+    y, own = rng.integers(0, 40, 700), rng.integers(0, 45, 1500)
+    ranks = first_ranks(X, y, queries=Q, query_labels=own)
+    limited = first_ranks(X, y, queries=Q, query_labels=own, most=most)
+    within = ranks <= most
+    assert 0.1 < within.mean() < 1
+    assert np.array_equal(limited[within], ranks[within])
+    assert (limited[~within] > most).all()

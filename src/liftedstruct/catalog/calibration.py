@@ -56,8 +56,8 @@ class Calibration:
         return "\n".join(
             (
                 f"threshold            {self.threshold:.4g} for a requested false-match rate of {100 * self.requested:g} %",
-                f"false-match rate    {self.false_match_rate} (95 % interval), for products that are absent",
-                f"identification rate {self.identification_rate} (95 % interval), for products that are present",
+                f"false-match rate     {str(self.false_match_rate).strip()} (95 % interval), for products that are absent",
+                f"identification rate  {str(self.identification_rate).strip()} (95 % interval), for products that are present",
                 f"queries              {self.queries}; learned on {self.products[0]:,} products, measured on "
                 f"{self.products[1]:,} others; {self.items:,} items",
             )

@@ -1,6 +1,7 @@
 """Catalog: images of products with their embeddings, and the search for a photo among them."""
 
 import contextlib
+import itertools
 import math
 import os
 import re
@@ -24,8 +25,8 @@ from liftedstruct.runtime.checks import EmbeddingsLike, as_embeddings, check_cou
 __all__ = ["Answer", "Catalog", "Match"]
 
 FORMAT, VERSION = "liftedstruct catalog", 1
-FIRST = 32  # matches that are asked for at first; more if they do not have enough products
-MARGIN = 2048  # images among which another product is looked for, at least
+FIRST = 16  # matches that are asked for at first; more if they do not have enough products
+MARGIN = 1024  # images among which another product is looked for, at least
 TRIES = 100  # of a search in a catalog that changes at the same time
 EXACT = "exact"
 
@@ -59,7 +60,7 @@ class Answer:
     Attributes:
         matches: the nearest images, or the nearest image of each group.
         margin: how much farther the nearest image of another product is than the first match; None if there is no other among
-            the nearest images (two thousand or more).
+            the nearest images (a thousand or more).
         verdict: "match" if the first match is within the threshold of `calibrate`, otherwise "no match"; None without one.
 
     """
@@ -295,15 +296,15 @@ class Catalog:
         if len(set(ids)) < len(ids):
             raise ValueError(f"ids must be distinct, got {len(ids) - len(set(ids)):,} repeated. Remove them.")
         known: set[str] = set()
-        items = [
+        items = (  # made one by one while they are written
             Item(check_id(name), str(as_value("a product", product)), metadata=_checked(fields, known))
             for name, product, fields in zip(
                 ids,
-                [""] * len(X) if products is None else products,
-                [{}] * len(X) if metadata is None else metadata,
+                itertools.repeat("", len(X)) if products is None else products,
+                itertools.repeat({}, len(X)) if metadata is None else metadata,
                 strict=True,
             )
-        ]
+        )
         with self.store.writing():
             record = self.store.read()
             current = record["current"] if record else None
@@ -480,10 +481,10 @@ def _same_product(one: Item, other: Item) -> bool:
 def as_vectors(vectors: EmbeddingsLike) -> Vectors:
     """Return embeddings as a float32 array, (n, d); they must be finite."""
     X = as_embeddings(vectors).detach().cpu()
-    check_finite(X.double(), float(X.double().square().sum()))
     with np.errstate(over="ignore"):
         found = np.ascontiguousarray(X.numpy(), np.float32)
     if not np.isfinite(found).all():
+        check_finite(X.double(), float(X.double().square().sum()))
         raise ValueError(f"vectors must fit float32, got values up to {X.abs().max().item():.3g}. Scale them down.")
     return found
 
@@ -507,8 +508,8 @@ def _where(where: str | Where | None) -> Where | None:
 
 def _checked(metadata: Mapping[str, Any], known: set[str]) -> dict[str, Value]:
     """Return metadata with checked names and values; `known` collects the names that were checked."""
-    for name in metadata:
-        if name not in known:
+    if not known.issuperset(metadata):
+        for name in metadata:
             if name in OWN_FIELDS:
                 raise ValueError(f"metadata must not have a field {name!r}, which is the item's own. Rename it.")
             known.add(check_field(name))

@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ class LocalStore:
         self.snapshots.pop(table, None)
         self._vectors_file(table).unlink(missing_ok=True)
 
-    def put(self, table: int, items: Sequence[Item], X: Vectors) -> None:
+    def put(self, table: int, items: Iterable[Item], X: Vectors) -> None:
         rows = (_row(item, x.tobytes()) for item, x in zip(items, np.ascontiguousarray(X, np.float32), strict=True))
         with self._transaction(table):
             self.db.executemany(
@@ -222,8 +222,10 @@ class LocalStore:
             with self.lock, self._errors():
                 rows = self.db.execute(f"SELECT seq FROM {_name(table)} WHERE {text}", values).fetchall()
             seqs = np.fromiter((seq for (seq,) in rows), np.int64, len(rows))
-            seqs = np.intersect1d(seqs, snapshot.seqs, assume_unique=True)  # sorted; without items added since
-            X = torch.from_numpy(snapshot.X[np.searchsorted(snapshot.seqs, seqs)])
+            seqs = np.sort(seqs)
+            rows = np.minimum(np.searchsorted(snapshot.seqs, seqs), len(snapshot.seqs) - 1)
+            there = snapshot.seqs[rows] == seqs  # without items added since
+            seqs, X = seqs[there], torch.from_numpy(snapshot.X[rows[there]])
             snapshot.subset = kept = where, NeighborSearch(X) if len(X) else None, seqs
         return kept[1], kept[2]
 
@@ -336,7 +338,11 @@ class _Snapshot:
     @cached_property
     def search(self) -> NeighborSearch | None:
         """Search among all vectors; None if there are none."""
-        return NeighborSearch(torch.from_numpy(self.X)) if len(self.X) else None
+        if not len(self.X):
+            return None
+        found = NeighborSearch(torch.from_numpy(self.X))
+        _ = found.index  # also of few vectors: there will be more queries
+        return found
 
     @cached_property
     def hnsw(self) -> Any:
@@ -378,7 +384,10 @@ def _name(table: int) -> str:
 
 
 def _sum(texts: Sequence[Any], vector: bytes) -> int:
-    return zlib.crc32(vector, zlib.crc32("\0".join(map(str, texts)).encode(errors="replace")))
+    try:
+        return zlib.crc32(vector, zlib.crc32("\0".join(texts).encode()))
+    except (TypeError, UnicodeError):  # damaged
+        return -1
 
 
 def _row(item: Item, vector: bytes) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,8 @@ class MilvusStore:
                 if self.db.has_collection(self._name(table, index)):
                     self.db.drop_collection(self._name(table, index))
 
-    def put(self, table: int, items: Sequence[Item], X: Vectors) -> None:
+    def put(self, table: int, items: Iterable[Item], X: Vectors) -> None:
+        items = list(items)
         known = self._seqs(table, [item.id for item in items])
         upcoming = int(self._state(f"next {table}") or 0)
         new = sum(item.id not in known for item in items)

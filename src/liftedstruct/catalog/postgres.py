@@ -9,7 +9,7 @@ import json
 import re
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ class PostgresStore:
         with self.lock, self._errors():
             self.db.execute(f"DROP TABLE IF EXISTS {self._name(table)}")
 
-    def put(self, table: int, items: Sequence[Item], X: Vectors) -> None:
+    def put(self, table: int, items: Iterable[Item], X: Vectors) -> None:
         columns = "id, product, path, content, metadata, vector"
         with self.lock, self._errors(), self.db.transaction():
             self.db.execute(

@@ -7,7 +7,7 @@ after a kill, all of it is stored, or nothing.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -38,10 +38,11 @@ __all__ = [
 Vectors = NDArray[np.float32]
 Nearest = list[tuple[NDArray[np.float64], NDArray[np.int64]]]  # for each query, squared distances and seqs
 EXTRA = 32  # candidates beyond those asked for
+QUOTED = json.JSONEncoder(ensure_ascii=False).encode  # of a text: several times as fast as of an object
 HNSW = {"M": 32, "efConstruction": 100, "efSearch": 128}  # of the approximate index
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Item:
     """An item of a catalog.
 
@@ -91,8 +92,8 @@ class Store(Protocol):
     def drop(self, table: int) -> None:
         """Remove a table, if it exists."""
 
-    def put(self, table: int, items: Sequence[Item], X: Vectors) -> None:
-        """Insert items, with distinct ids; replace those whose id exists, which keep their `seq`."""
+    def put(self, table: int, items: Iterable[Item], X: Vectors) -> None:
+        """Insert items, with distinct ids; replace those whose id exists, which keep their `seq`. An error stores nothing."""
 
     def remove(self, table: int, ids: Sequence[str]) -> int:
         """Remove items, and return how many there were."""
@@ -182,8 +183,12 @@ def record_of(text: str | bytes, where: str) -> dict[str, Any]:
 
 
 def metadata_text(metadata: Mapping[str, Value]) -> str:
-    """Write metadata as JSON."""
-    return json.dumps(metadata, ensure_ascii=False, sort_keys=True)
+    """Write metadata as JSON, which is a flat object of texts and finite numbers."""
+    return (
+        "{"
+        + ", ".join([f"{QUOTED(k)}: {QUOTED(v) if isinstance(v, str) else repr(v)}" for k, v in sorted(metadata.items())])
+        + "}"
+    )
 
 
 def parse_metadata(text: str) -> dict[str, Value]:

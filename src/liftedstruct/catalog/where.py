@@ -31,6 +31,7 @@ __all__ = [
 Value = str | int | float
 OWN_FIELDS = ("id", "product")  # columns of an item, not metadata
 FIELD = re.compile(r"[^\W\d]\w{0,62}")
+NO_TEXT = re.compile("[\0\ud800-\udfff]")
 EXACT = 2**53  # beyond, a float64 does not hold every integer
 DEPTH = 50  # of nested parentheses
 MOST = 20_000  # words and signs in a filter
@@ -88,13 +89,14 @@ def check_field(name: str) -> str:
 
 def as_value(field: str, value: Any) -> Value:
     """Return a metadata value: a text, or a finite number that float64 holds exactly; True and False become texts."""
-    value = as_plain(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if not isinstance(value, str):
+        value = as_plain(value)
     if isinstance(value, str):
-        if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        if NO_TEXT.search(value):
             raise ValueError(f"{field} must be valid text without NUL characters, got {value!r}. Remove them.")
         return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, int | float) and math.isfinite(value) and (isinstance(value, float) or abs(value) <= EXACT):
         return value + 0  # no negative zero
     raise ValueError(f"{field} must be text or a finite number of at most 2^53, got {value!r}. Convert it to text.")

@@ -106,14 +106,13 @@ class NeighborSearch:
 
     def nearest(self, Q: Tensor, k: int, own: Tensor) -> tuple[Tensor, Tensor]:
         """Return squared distances and indices of the k nearest rows of X, (b, k); `own` is each query's row in X, or -1."""
-        norms = self.scaler.norms(Q)
-        with limit_threads(len(self.X) * Q.numel()):
-            return self._nearest(Q, norms, k, own, k + 1 + EXTRA)
+        return self._nearest(Q, self.scaler.norms(Q), k, own, k + 1 + EXTRA)
 
     def _nearest(self, Q: Tensor, norms: Tensor, k: int, own: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
         n = len(self.X)
-        if 2 * wanted >= n or n * Q.numel() <= DIRECT:
-            return self._nearest_of_all(Q, k, own)
+        if 2 * wanted >= n or (n * Q.numel() <= DIRECT and "index" not in vars(self)):
+            with limit_threads(n * Q.numel()):
+                return self._nearest_of_all(Q, k, own)
         approximate, j = map(
             torch.from_numpy, self.index.search(self.scaler.transform(Q, np.arange(len(Q))).numpy(), wanted)
         )  # (b, wanted)

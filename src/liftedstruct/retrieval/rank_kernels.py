@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from liftedstruct.retrieval.exact_distances import Doubles, Integers, Singles, kernel, slack, squares
 
-__all__ = ["count", "nearest_others", "nearest_positives"]
+__all__ = ["count", "count_of_queries", "nearest_others", "nearest_positives"]
 
 Bounds = tuple[np.float32, np.float32, np.float32]
 ColumnBounds = tuple[Singles, Singles, Singles]
@@ -181,6 +181,54 @@ def count(
             nearer[i] += n_nearer
         for q in range(width):
             nearer[j1 + q] += counts[q]
+
+
+@kernel
+def count_of_queries(
+    G: Singles,
+    queries: Integers,
+    j0: int,
+    X: NDArray[np.floating],
+    order: Integers,
+    norms: Doubles,
+    c: Doubles,
+    t: Doubles,
+    p: Integers,
+    least: float,
+    nearer: Integers,
+) -> None:
+    """Add to `nearer` the number of images nearer than the nearest positive, for each row of G, the query at this position."""
+    d, width = X.shape[1], G.shape[1]
+    half, widest = (0.5 * norms[j0 : j0 + width] ** 2).astype(np.float32), norms[j0 : j0 + width].max()
+    near, found = np.empty(width, np.int64), np.empty(width)
+    for r in range(len(queries)):
+        i = queries[r]
+        e = slack(norms[i], widest, d, c[i], least)
+        low, high = np.float32(c[i] - e), np.float32(c[i] + e)
+        n_nearer, n_open = count_above(G[r], half, low, high)
+        if n_open > 0 or e == np.inf:  # count_above() may miss an overflow
+            n_near = 0
+            for q in range(width):
+                if is_open(G[r, q] - half[q], low, high):
+                    near[n_near] = order[j0 + q]
+                    n_near += 1
+            squares(X, order[i], X, near, n_near, found)
+            for s in range(n_near):
+                if found[s] < t[i] or (found[s] == t[i] and near[s] < p[i]):
+                    n_nearer += 1
+        nearer[i] += n_nearer
+
+
+@kernel
+def count_above(row: Singles, half: Singles, low: np.float32, high: np.float32) -> tuple[int, int]:
+    """Return how many columns are certainly nearer to the row than its nearest positive, and the number of open comparisons."""
+    n_nearer, n_open = np.int32(0), np.int32(0)
+    for q in range(len(row)):
+        v = row[q] - half[q]
+        nearer = np.int32(v > high)
+        n_nearer = np.int32(n_nearer + nearer)
+        n_open = np.int32(n_open + np.int32(v >= low) - nearer)
+    return int(n_nearer), int(n_open)
 
 
 @kernel

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from liftedstruct.distances import full_precision
 from liftedstruct.retrieval.exact_distances import Doubles, Integers, Scaler, blocks_of
-from liftedstruct.retrieval.rank_kernels import count, nearest_positives
+from liftedstruct.retrieval.rank_kernels import count, count_of_queries, nearest_positives
 from liftedstruct.retrieval.two_sets import gallery_and_queries
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, check_count, pick
 from liftedstruct.runtime.progress import Bar
@@ -88,7 +88,7 @@ def recall_at_k(
         {1: 1.0, 2: 1.0}
     """
     ks, missed = check_ks(ks), pick(SINGLES, singles, "singles")
-    ranks = first_ranks(embeddings, labels, queries=queries, query_labels=query_labels)
+    ranks = first_ranks(embeddings, labels, queries=queries, query_labels=query_labels, most=max(ks))
     alone = int((ranks == 0).sum())
     if alone == len(ranks):
         if queries is not None:
@@ -107,10 +107,12 @@ def first_ranks(
     progress: bool = False,
     queries: EmbeddingsLike | None = None,
     query_labels: LabelsLike | None = None,
+    most: int | None = None,
 ) -> Integers:
     """Compute the rank of each query's first same-class image: 1 if it is the nearest, 0 if there is none.           (n,)
 
     Ties go to the lower index. Every image is a query, or those of `queries`. With `progress`, show a progress bar on stderr.
+    With `most`, a rank above it may be any number above it, which is faster for `queries`.
 
     Examples:
         >>> import numpy as np
@@ -122,7 +124,7 @@ def first_ranks(
     with limit_threads(rows * X.numel()), Bar("recall", rows, wanted=progress) as bar:
         if Q is None or own is None:
             return _first_ranks(X, y.numpy(), bar)
-        return _first_ranks(torch.cat((X, Q)), torch.cat((y, own)).numpy(), bar, gallery=len(X))
+        return _first_ranks(torch.cat((X, Q)), torch.cat((y, own)).numpy(), bar, gallery=len(X), most=most)
 
 
 def check_ks(ks: Iterable[int]) -> list[int]:
@@ -158,7 +160,13 @@ def sorted_by_class(X: Tensor, y: Integers, gallery: int | None = None) -> Sorte
 
 
 def _first_ranks(
-    X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: int = COLUMNS, gallery: int | None = None
+    X: Tensor,
+    y: Integers,
+    bar: Bar,
+    height: int = ROWS,
+    width: int = COLUMNS,
+    gallery: int | None = None,
+    most: int | None = None,
 ) -> Integers:
     """Compute the ranks in blocks of `height` rows and `width` columns, shared among threads.
 
@@ -183,7 +191,7 @@ def _first_ranks(
         B = scaler.transform(X, order[columns])
         space = torch.from_numpy(np.empty(height * len(B), np.float32))
         counts = np.zeros(columns.stop, np.int64)
-        for rows in blocks_of(min(columns.stop, size), height):
+        for rows in blocks_of(columns.stop, height):
             A = scaler.transform(X, order[rows])
             j0 = max(columns.start, rows.start)  # skip the part left of the diagonal: D is symmetric
             G = space[: len(A) * (columns.stop - j0)].view(len(A), columns.stop - j0)
@@ -193,10 +201,27 @@ def _first_ranks(
             np.add(nearer[: columns.stop], counts, out=nearer[: columns.stop])
             bar.advance(len(B))
 
+    def count_nearer_to_queries(rows: slice) -> None:
+        queries = rows.start + np.flatnonzero(t[rows] < np.inf)
+        A = scaler.transform(X, order[queries])
+        for columns in blocks_of(size, height):  # exchanged: the images, of which a block is scaled each time, are the columns
+            if not len(queries):
+                break
+            G = torch.mm(A, scaler.transform(X, order[columns]).T).numpy()  # a_i·a_j                               (b, w)
+            count_of_queries(G, queries, columns.start, source, order, norms, c, t, p, scaler.least, nearer)
+            left = np.flatnonzero(nearer[queries] < (size if most is None else most))
+            if len(left) < 0.9 * len(queries):
+                queries, A = queries[left], A[left]
+        with lock:
+            bar.advance(rows.stop - rows.start)
+
     with full_precision(X.device):
         parallel_for(find_positives, blocks_of(n, height, begin))
         c = np.where(t < np.inf, 0.5 * (norms**2 - scaler.scale**2 * t), UNREACHED)
-        parallel_for(count_nearer, reversed(list(blocks_of(n, width, begin))))  # the longest first
+        if gallery:
+            parallel_for(count_nearer_to_queries, blocks_of(n, width, begin))
+        else:
+            parallel_for(count_nearer, reversed(list(blocks_of(n, width))))  # the longest first
     ranks = np.empty_like(nearer)
     ranks[order] = np.where(t < np.inf, nearer + 1, 0)
     return ranks[begin:]
