@@ -13,7 +13,7 @@ A document marks each place with a pair of comments. The text between them is ge
 | `summary` | table of the rows in `SUMMARY`, with one baseline each |
 | `all` | every section of both files |
 | `machine` | command, dates and machine of `bench.json` |
-| `scores NAME: column | column | ...` | test scores in `scores-NAME.json`, written by `benchmarks/scores.py` |
+| `scores NAME: column | column | ...` | test scores in `scores-NAME.json`, by `benchmarks/scores.py`; also NAME+NAME |
 | `rows NAME` | the rows of `NAME.json` |
 | `trials` | all trials of the first recipe search, `recipe.jsonl` |
 | `choices`, `first choices` | trials of the recipe on several datasets, `choices.jsonl` |
@@ -40,7 +40,8 @@ DOCUMENTS = [DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))]
 RESULTS = DOCS.parent / "benchmarks" / "results"
 COMMANDS = {"make bench": "bench.json", "make bench-full": "bench-full.json"}  # the first file with a section wins
 PLACE = re.compile(r"(<!-- results: (.+?)\s-->)(.*?)(<!-- end -->)", flags=re.DOTALL)
-TRUNKS = {"efficientnet_lite0": "EfficientNet-Lite0", "googlenet": "GoogLeNet"}
+TRUNKS = {"efficientnet_lite0": "EfficientNet-Lite0", "googlenet": "GoogLeNet", "vit_small": "ViT-S"}
+DATASETS = {"cub-default": "CUB-200-2011", "cars": "CARS196"}  # by the name of the scores
 SUMMARY = {  # label: benchmark / section / row / baseline
     "lifted loss, forward and backward, m = 128": "losses / k = 4 images per class / m = 128 / pytorch-metric-learning",
     "lifted loss, forward and backward, m = 512": "losses / k = 4 images per class / m = 512 / pytorch-metric-learning",
@@ -89,7 +90,10 @@ def resolve(key: str, results: Mapping[str, Results], folder: Path) -> str:
         return summary(results)
     if kind == "scores":
         name, _, columns = rest.partition(": ")
-        return scores_table(json.loads((folder / f"scores-{name}.json").read_text()), columns.split(" | "))
+        names = name.split("+")
+        return scores_table(
+            {each: json.loads((folder / f"scores-{each}.json").read_text()) for each in names}, columns.split(" | ")
+        )
     if kind == "rows":
         content = json.loads((folder / f"{rest}.json").read_text())
         rows = [list(content["rows"][0]), *([str(value) for value in row.values()] for row in content["rows"])]
@@ -160,12 +164,13 @@ def caption(command: str, results: Results, name: str = "") -> str:
     return f"`{command}`, {when}: {machine.processor}, {machine.cores} cores, torch {machine.versions.get('torch', '')}."
 
 
-def scores_table(content: Mapping[str, Any], columns: list[str]) -> str:
+def scores_table(contents: Mapping[str, Any], columns: list[str]) -> str:
     """Return test scores in percent, the first with its 95 % interval, and the difference in Recall@1 from the best row."""
     header = ["", "dim", *columns, "vs. best (p)"]
     rows = [header]
-    for row in content["rows"]:
-        label = f"{TRUNKS.get(row['trunk'], row['trunk'])}, {method_name(row['loss'])}"
+    for name, row in ((name, row) for name, content in contents.items() for row in content["rows"]):
+        what = DATASETS[name] if len(contents) > 1 else TRUNKS.get(row["trunk"], row["trunk"])
+        label = f"{what}, {method_name(row['loss'])}"
         values = [f"{100 * row['metrics'][column][0]:.1f}" for column in columns]
         _, low, high = row["metrics"][columns[0]]
         values[0] += f" ({100 * low:.1f} to {100 * high:.1f})"
@@ -174,7 +179,8 @@ def scores_table(content: Mapping[str, Any], columns: list[str]) -> str:
         versus = "" if below == 0 else f"{-100 * below:.1f} ({p_value})".replace("-", "−")
         rows.append([label, f"{row['dim']:,}", *values, versus])
     short = [re.sub("^Recall(?=@(?!1$))", "", head.removesuffix(", affinity")) for head in header]
-    return "\n".join([*markdown([short, *rows[1:]]), "", content["note"]])
+    notes = dict.fromkeys(note for content in contents.values() for note in content["note"].split(" | "))
+    return "\n".join([*markdown([short, *rows[1:]]), "", " ".join(notes)])
 
 
 def everything(results: Mapping[str, Results]) -> Iterator[str]:

@@ -159,7 +159,7 @@ def test_the_reference_has_every_public_name() -> None:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_commands_and_flags_exist(name: str, flags: set[str]) -> None:
     document = DOCUMENTS[name]
-    assert set(re.findall(r"`liftedstruct (\w+)", document)) <= set(COMMANDS)
+    assert set(re.findall(r"`liftedstruct ((?:catalog )?\w+)", document)) <= set(COMMANDS)
     assert (
         set(re.findall(FLAG, document)) - {"--constraint", "--no-deps", "--loss.power"} <= flags
     )  # two of pip, one of a plugin

@@ -33,7 +33,7 @@ from liftedstruct.runtime.checks import pick
 __all__ = ["DATABASE", "LocalStore"]
 
 DATABASE, LOCK = "catalog.sqlite", "lock"
-CHECKED = 1 << 26  # bytes up to which the whole database is checked when it is opened
+CHECKED = 1 << 26  # bytes up to which the whole database is checked when it is opened, and no array of vectors is kept
 UNSAVED = 10_000  # rows that may have changed since the array of vectors was last saved, beyond a tenth of all
 PAGE = 1 << 16  # bytes that SQLite needs to write anything
 REMEMBERED = 1000  # transactions whose changes are remembered, at least
@@ -68,7 +68,8 @@ class LocalStore:
                 address = f"{file.as_uri()}?{'mode=ro' if file.with_name(f'{DATABASE}-wal').exists() else 'immutable=1'}"
                 self.db = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
                 stack.callback(self.db.close)
-            if file.stat().st_size < CHECKED:
+            self.checked = file.stat().st_size < CHECKED
+            if self.checked:
                 if (found := self.db.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
                     raise sqlite3.DatabaseError(found)
                 record = self.read()
@@ -112,7 +113,7 @@ class LocalStore:
             # one row per transaction, and the rows that were updated or removed in it: what brings an array up to date
             self.db.execute(f"CREATE TABLE {name}_versions (version INTEGER PRIMARY KEY, stamp TEXT NOT NULL)")
             self.db.execute(f"INSERT INTO {name}_versions VALUES (0, ?)", (secrets.token_hex(8),))
-            self.db.execute(f"CREATE TABLE {name}_changes (version INTEGER, seq INTEGER)")
+            self.db.execute(f"CREATE TABLE {name}_changes (version INTEGER NOT NULL, seq INTEGER NOT NULL)")
             for event in ("UPDATE", "DELETE"):
                 self.db.execute(
                     f"CREATE TRIGGER {name}_{event} AFTER {event} ON {name} BEGIN INSERT INTO {name}_changes "
@@ -221,11 +222,10 @@ class LocalStore:
             text, values = _sql(where)
             with self.lock, self._errors():
                 rows = self.db.execute(f"SELECT seq FROM {_name(table)} WHERE {text}", values).fetchall()
-            seqs = np.fromiter((seq for (seq,) in rows), np.int64, len(rows))
-            seqs = np.sort(seqs)
-            rows = np.minimum(np.searchsorted(snapshot.seqs, seqs), len(snapshot.seqs) - 1)
-            there = snapshot.seqs[rows] == seqs  # without items added since
-            seqs, X = seqs[there], torch.from_numpy(snapshot.X[rows[there]])
+            selected = np.sort(np.fromiter((seq for (seq,) in rows), np.int64, len(rows)))
+            at = np.minimum(np.searchsorted(snapshot.seqs, selected), len(snapshot.seqs) - 1)
+            at = at[snapshot.seqs[at] == selected] if len(snapshot.seqs) else at[:0]  # without items added since
+            seqs, X = snapshot.seqs[at], torch.from_numpy(snapshot.X[at])
             snapshot.subset = kept = where, NeighborSearch(X) if len(X) else None, seqs
         return kept[1], kept[2]
 
@@ -257,7 +257,7 @@ class LocalStore:
                 if dim is None:
                     raise ValueError(f"{self.folder} must hold table {table}, but another process replaced it. Open it again.")
                 now = self.db.execute(f"SELECT version, stamp FROM {name}_versions ORDER BY version DESC LIMIT 1").fetchone()
-                kept = self.snapshots.get(table) or _Snapshot.load(self._vectors_file(table), dim)
+                kept = self.snapshots.get(table) or (None if self.checked else _Snapshot.load(self._vectors_file(table), dim))
                 if kept is not None and kept.version == now:
                     found = kept
                 else:
@@ -267,7 +267,7 @@ class LocalStore:
                     found = self._updated(name, kept, now)
             finally:
                 self.db.execute("COMMIT")
-            if found.unsaved > 0.1 * len(found.seqs) + UNSAVED:
+            if not self.checked and found.unsaved > 0.1 * len(found.seqs) + UNSAVED:
                 found.save(self._vectors_file(table))
             self.snapshots[table] = found
             return found
