@@ -321,8 +321,8 @@ def test_csv_finds_links_and_files_at_the_top(tmp_path: Path) -> None:
         ("path,label,split\n1.png,a\n", "line 2: a row must have 3 columns, got 2."),
         ('path,label\n"1\n.png",a\n2.png,\n', "line 4: label must not be empty. Fill it in, or remove the line."),
         ("path,label\n,a\n", "line 2: path must not be empty. Fill"),
-        ("path,label,split\n1.png,a,dev\n", "line 2: split must be one of train, test, val, got 'dev'. Correct it."),
-        ("path,label,split\n1.png,a,\n", "split must be one of train, test, val, got ''."),
+        ("path,label,split\n1.png,a,dev\n", "line 2: split must be one of train, test, val, query, gallery, got 'dev'."),
+        ("path,label,split\n1.png,a,\n", "split must be one of train, test, val, query, gallery, got ''."),
         (
             "path,label,split\n1.png,a,train\n2.png,a,test\n",
             "line 3: each class must be in one part of the split, got 'a' in train and test. Split by class, not by image",

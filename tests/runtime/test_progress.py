@@ -68,7 +68,7 @@ with Bar("work", 4) as bar:
 print("done", flush=True)
 """)
     ours, theirs = pty.openpty()
-    environment = os.environ | {"TERM": "xterm"}
+    environment = os.environ | {"TERM": "xterm", "PYTHONUNBUFFERED": ""}  # with a buffer, which Python flushes when it exits
     process = subprocess.Popen(
         [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs, env=environment, text=True
     )

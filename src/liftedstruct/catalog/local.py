@@ -68,8 +68,7 @@ class LocalStore:
                 address = f"{file.as_uri()}?{'mode=ro' if file.with_name(f'{DATABASE}-wal').exists() else 'immutable=1'}"
                 self.db = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
                 stack.callback(self.db.close)
-            self.checked = file.stat().st_size < CHECKED
-            if self.checked:
+            if self._is_small():
                 if (found := self.db.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
                     raise sqlite3.DatabaseError(found)
                 record = self.read()
@@ -78,6 +77,10 @@ class LocalStore:
                     if any(_sum(row[1:-2], row[-2]) != row[-1] for row in rows):
                         raise sqlite3.DatabaseError("damaged item")
             stack.pop_all()  # opened
+
+    def _is_small(self) -> bool:
+        """Return whether the database is checked when it is opened. If so, the vectors are always read from it."""
+        return (self.folder / DATABASE).stat().st_size < CHECKED
 
     def close(self) -> None:
         with self.lock:
@@ -257,7 +260,9 @@ class LocalStore:
                 if dim is None:
                     raise ValueError(f"{self.folder} must hold table {table}, but another process replaced it. Open it again.")
                 now = self.db.execute(f"SELECT version, stamp FROM {name}_versions ORDER BY version DESC LIMIT 1").fetchone()
-                kept = self.snapshots.get(table) or (None if self.checked else _Snapshot.load(self._vectors_file(table), dim))
+                kept = self.snapshots.get(table) or (
+                    None if self._is_small() else _Snapshot.load(self._vectors_file(table), dim)
+                )
                 if kept is not None and kept.version == now:
                     found = kept
                 else:
@@ -267,7 +272,7 @@ class LocalStore:
                     found = self._updated(name, kept, now)
             finally:
                 self.db.execute("COMMIT")
-            if not self.checked and found.unsaved > 0.1 * len(found.seqs) + UNSAVED:
+            if found.unsaved > 0.1 * len(found.seqs) + UNSAVED and not self._is_small():
                 found.save(self._vectors_file(table))
             self.snapshots[table] = found
             return found

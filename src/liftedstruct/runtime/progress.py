@@ -1,6 +1,8 @@
 """Progress bars and messages on stderr."""
 
 import contextlib
+import errno
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -79,8 +81,12 @@ class _Stderr:
         return len(text)
 
     def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+        try:
             self.stream.flush()
+        except (OSError, ValueError, AttributeError) as error:
+            if getattr(error, "errno", None) in (errno.EIO, errno.EPIPE):  # or Python fails to flush again when it exits
+                with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123
+                    os.dup2(nowhere.fileno(), self.stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
