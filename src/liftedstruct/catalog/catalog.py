@@ -91,6 +91,7 @@ class Catalog:
 
     def __init__(self, address: str, store: Store, embedder: Embedder | None) -> None:
         self.address, self.store, self._embedder = shown(address), store, embedder
+        self.folder = Path(address).absolute()  # where a copy of the model is, if it is a folder
         self._own: tuple[str, Embedder] | None = None  # the model of the record, by its hash, if none was passed
         self._verified: Any = None  # state of the embedder when its hash was compared with the one in the record
 
@@ -157,7 +158,7 @@ class Catalog:
         if not model["sha"]:
             raise ValueError(f"{self.address} must have a model to embed images, but it holds vectors only. Pass vectors.")
         if self._embedder is None and (self._own is None or self._own[0] != model["sha"]):
-            own = Path(self.address) / model_file(model["sha"])
+            own = self.folder / model_file(model["sha"])
             self._own = model["sha"], load(own if own.is_file() else model["path"])
         embedder = self._embedder or (self._own[1] if self._own else None)
         assert embedder is not None
@@ -191,7 +192,7 @@ class Catalog:
             place, table = "current", 1
         elif model["sha"] == current["model"]["sha"] and dim == current["model"]["dim"]:
             dropped, place, table = upcoming if new_model else None, "current", current["table"]
-            if Path(model["path"]).parent == Path(os.path.realpath(self.address)):  # the catalog's own copy
+            if Path(model["path"]).parent == Path(os.path.realpath(self.folder)):  # the catalog's own copy
                 model = current["model"]
         elif new_model:
             place = "next"
@@ -209,11 +210,7 @@ class Catalog:
             record["next"] = None
             self.store.write(record)
         self._remove_leftovers(record)
-        if (
-            embedder is not None
-            and (folder := Path(self.address)).is_dir()
-            and not (folder / model_file(model["sha"])).is_file()
-        ):
+        if embedder is not None and (folder := self.folder).is_dir() and not (folder / model_file(model["sha"])).is_file():
             copy = folder / model_file(model["sha"])  # so that the folder can be moved
             if embedder.onnx is not None:
                 with replacing(copy.with_suffix(".onnx")) as file:
@@ -241,7 +238,7 @@ class Catalog:
         named = {each["table"]: each["model"]["sha"] for each in (record["current"], record["next"]) if each}
         for table in {1, *(number + step for number in named for step in (-1, 1))} - {0, *named}:
             self.store.drop(table)
-        for file in Path(self.address).glob("model-*"):  # a table is dropped first, since a kill may come in between
+        for file in self.folder.glob("model-*"):  # a table is dropped first, since a kill may come in between
             if (found := re.match(r"model-([0-9a-f]{16})\.", file.name)) and found[1] not in named.values():
                 file.unlink(missing_ok=True)
 
