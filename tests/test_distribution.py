@@ -40,5 +40,6 @@ def test_wheel(tmp_path: Path) -> None:
     python = make_environment(tmp_path / "empty", wheel)  # no extras
     command = python.with_name("liftedstruct")
     run(command, "products", "--out", "photos/", "--n-classes", 20, "--images-per-class", 4, cwd=tmp_path)
+    (tmp_path / "photo.jpg").write_bytes(next((tmp_path / "photos").rglob("*.png")).read_bytes())
     (tmp_path / "readme.py").write_text("\n".join(few_steps(block.text) for block in python_blocks(README)))
     assert "Recall@1" in run(python, "-W", "error", "readme.py", cwd=tmp_path)

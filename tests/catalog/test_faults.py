@@ -142,7 +142,7 @@ def test_killed_while_the_model_changes(photos: Path, models: tuple[Path, Path],
     command = ("catalog", "add", catalog, photos / "list.csv", "--run", models[1], "--new-model")
     kills = finish(
         lambda: start(*command, log=log),
-        (dice.uniform(0, 1.2) for _ in range(12)),
+        (dice.uniform(0, 0.4) for _ in range(12)),
         writes(catalog),
         lambda: seen.append(content(catalog)),
     )
