@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from liftedstruct.retrieval import nearest_by_class, threshold_at
 from liftedstruct.retrieval.nearest_classes import _nearest_images
-from liftedstruct.runtime.progress import Bar
 from retrieval import brute_force
 from retrieval.test_recall import Array, images
 
@@ -33,8 +32,7 @@ def test_equal_to_the_definition(case: tuple[Array, NDArray[np.int64]], n: int, 
     for found, expected in zip(nearest_by_class(X, y), (same, other), strict=True):
         np.testing.assert_array_equal(found, expected)
     n = min(n, len(X) - 1)
-    bar = Bar("nearest", len(X), wanted=False)
-    blocks = _nearest_images(torch.from_numpy(X), y, bar, height, width, gallery=n)
+    blocks = _nearest_images(torch.from_numpy(X), y, height, width, gallery=n)
     for allowed, distance, index in (
         (own_class[n:, :n], blocks.same, blocks.same_index),
         (~own_class[n:, :n], blocks.other, blocks.other_index),

@@ -172,11 +172,12 @@ class MilvusStore:
         expression = _expression(where) if where is not None else ""
 
         def candidates(q: Vectors, count: int) -> Any:
-            if (
-                count > LARGEST or index == "hnsw"
-            ):  # more than Milvus returns, so all; or vectors of the table, not of the index
-                seqs = [row["seq"] for row in self._search(self._name(table, index), q, min(count, LARGEST), expression)]
-                seqs = seqs if index == "hnsw" else [item.seq for item in self.items(table, where)]
+            if index == "hnsw" or count > LARGEST:
+                if index == "hnsw":  # with vectors of the table, since a kill may have left older ones in the index
+                    found = self._search(self._name(table, index), q, min(count, LARGEST), expression)
+                    seqs = [row["seq"] for row in found]
+                else:  # more than Milvus returns: all
+                    seqs = [item.seq for item in self.items(table, where)]
                 every = self.get(table, seqs)
                 X = np.array([x for _, x in every.values()], np.float32).reshape(-1, len(q))
                 return X, np.array(list(every), np.int64), np.full(len(every), np.inf)

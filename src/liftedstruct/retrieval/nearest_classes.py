@@ -5,7 +5,6 @@ Both are found block by block from float32 products, without lists of neighbors,
 """
 
 import math
-from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +17,9 @@ from liftedstruct.retrieval.rank_kernels import nearest_others, nearest_positive
 from liftedstruct.retrieval.recall import COLUMNS, ROWS, sorted_by_class
 from liftedstruct.retrieval.two_sets import gallery_and_queries
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, as_number
-from liftedstruct.runtime.progress import Bar
 from liftedstruct.runtime.threads import limit_threads, parallel_for
 
-__all__ = ["NearestImages", "nearest_by_class", "nearest_images", "threshold_at"]
+__all__ = ["NearestImages", "nearest_by_class", "threshold_at"]
 
 
 class NearestImages(NamedTuple):
@@ -60,7 +58,11 @@ def nearest_by_class(
         ([1.0, 1.0, 2.0, inf], [3.5, 2.5, 0.5, 0.5])
     """
     X, y, Q, own = gallery_and_queries(embeddings, labels, queries, query_labels)
-    found = nearest_images(X, y, Q, own)
+    with limit_threads((len(X) if Q is None else len(Q)) * X.numel()):
+        if Q is None or own is None:
+            found = _nearest_images(X, y.numpy())
+        else:
+            found = _nearest_images(torch.cat((X, Q)), torch.cat((y, own)).numpy(), gallery=len(X))
     return found.same, found.other
 
 
@@ -103,24 +105,14 @@ def below(distance: float) -> float:
     return math.nextafter(distance, -math.inf)
 
 
-def nearest_images(X: Tensor, y: Tensor, Q: Tensor | None, own: Tensor | None, progress: bool = False) -> NearestImages:
-    """Find the nearest images of `nearest_by_class` among the inputs as checked by `gallery_and_queries`."""
-    rows = len(X) if Q is None else len(Q)
-    with limit_threads(rows * X.numel()), Bar("nearest classes", rows, wanted=progress) as bar:
-        if Q is None or own is None:
-            return _nearest_images(X, y.numpy(), bar)
-        return _nearest_images(torch.cat((X, Q)), torch.cat((y, own)).numpy(), bar, gallery=len(X))
-
-
 def _nearest_images(
-    X: Tensor, y: Integers, bar: Bar, height: int = ROWS, width: int = COLUMNS, gallery: int | None = None
+    X: Tensor, y: Integers, height: int = ROWS, width: int = COLUMNS, gallery: int | None = None
 ) -> NearestImages:
     n, size, begin = len(X), gallery or len(X), gallery or 0  # the gallery is 0..size, the queries are begin..n
     order, starts, stops, scaler, norms = sorted_by_class(X, y, gallery)
     source = X.numpy()
     t = np.full((2, n), np.inf)  # D² to the same and to other classes, by position
     p = np.full((2, n), n)
-    lock = Lock()
 
     def search(rows: slice) -> None:
         A = scaler.transform(X, order[rows])
@@ -131,8 +123,6 @@ def _nearest_images(
             nearest_others(G, rows.start, columns.start, *found, t[1], p[1])
             if columns.start < last and first < columns.stop:
                 nearest_positives(G, rows.start, columns.start, *found, t[0], p[0])
-        with lock:
-            bar.advance(len(A))
 
     with full_precision(X.device):
         parallel_for(search, blocks_of(n, height, begin))
