@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import torch
 from PIL import Image
 
 import liftedstruct as ls
+from catalog.shop import catalog_of
 from faults import DAMAGES, damaged, fill, finish, run, small_disk, start
 from liftedstruct.catalog import Catalog, adding, local
 from liftedstruct.catalog.calibration import calibrate
@@ -278,7 +280,7 @@ def test_second_writer(models: tuple[Path, Path], tmp_path: Path) -> None:
 def test_damaged_files(large: bool, models: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer from a catalog with a damaged file is right, or there is an error on one line."""
     if large:  # then the database is not checked as a whole, and the array of vectors is kept
-        monkeypatch.setattr(local, "CHECKED", 0)
+        monkeypatch.setattr(local, "SMALL", 0)
         monkeypatch.setattr(local, "UNSAVED", 0)
     rng, dice, address = np.random.default_rng(0), random.Random(0), tmp_path / "catalog"
     X = rng.normal(size=(300, 8)).astype(np.float32)
@@ -313,6 +315,43 @@ def test_damaged_files(large: bool, models: tuple[Path, Path], tmp_path: Path, m
             file.write_bytes(whole)
     assert answers() == expected
     assert outcomes >= ({"vectors, right", "model, error"} if large else {"catalog.sqlite, error", "model, error"})
+
+
+def test_a_flipped_bit_in_a_field_never_misleads_a_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in a row nor in an index of a catalog that is not checked as a whole when it is opened."""
+    monkeypatch.setattr(local, "SMALL", 0)
+    monkeypatch.setattr(local, "UNSAVED", -1)
+    address, X = tmp_path / "catalog", np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    fields = [{"color": ("red", "blue")[i % 2], "price": i} for i in range(40)]
+    with catalog_of(address, X, [f"shoe {i // 2}" for i in range(40)], metadata=fields) as catalog:
+        catalog.index_field("color")
+        catalog.search(X[:1])
+    calls: list[Callable[[Catalog], Any]] = [
+        lambda catalog: catalog.search(X[:3], 40, "color = red"),
+        lambda catalog: catalog.count("not color = blue"),
+        lambda catalog: catalog.ids("color = red and price < 30"),
+        lambda catalog: catalog.ids("product = 'shoe 3'"),
+        lambda catalog: list(catalog.items()),
+        lambda catalog: catalog.search(X, 3),
+    ]
+    with Catalog.open(address) as catalog:
+        expected = [call(catalog) for call in calls]
+    file = address / local.DATABASE
+    assert list(address.glob("vectors-*"))
+    whole, problems = file.read_bytes(), [list[str]() for _ in calls]
+    places = [found.start() for text in (b"red", b"blue", b"shoe 3", b"color") for found in re.finditer(text, whole)]
+    assert len(places) > 80  # rows, index and schema
+    for place, bit in zip(places, itertools.cycle((1, 128)), strict=False):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+        for i, call in enumerate(calls):
+            try:
+                with Catalog.open(address) as catalog:
+                    assert call(catalog) == expected[i]
+            except ValueError as error:
+                problems[i].append(str(error))
+    assert all("must be a readable catalog, got: " in text and one_line(text) for text in itertools.chain(*problems))
+    assert len(problems[0]) > 80
+    assert problems[0] == problems[1] == problems[2] == problems[3]
 
 
 FORMATS = {

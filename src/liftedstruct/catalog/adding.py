@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,13 +78,13 @@ def add_images(
             if isinstance(content, Exception):
                 unreadable[item.path] = f"cannot be read: {content}"
                 continue
-            item, before = replace(item, content=content), known.get(item.id)
+            item, before = item._replace(content=content), known.get(item.id)
             if before is not None and before.content != content and before.path != item.path and Path(before.path).is_file():
                 raise _same_id(item.id, before.path, item.path)
             if before is None or before.content != content:
                 new.append(item)
-            elif replace(before, seq=-1) != item:
-                changed.append(replace(item, seq=before.seq))
+            elif before._replace(seq=-1) != item:
+                changed.append(item._replace(seq=before.seq))
             else:
                 unchanged += 1
     for at in range(0, len(changed), CHUNK):  # other fields, same image: keep the vector

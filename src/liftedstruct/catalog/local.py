@@ -2,6 +2,9 @@
 
 SQLite is the one truth. The array `vectors.safetensors` makes opening fast; it carries the version of the database that it was
 made from, and is made again if it is stale, missing or damaged. A process keeps its array and applies what has changed since.
+
+A damaged database never leads to a wrong answer: each row has a checksum, which is compared whenever the row is read, and all
+rows and indexes are checked before the first filter, or when a small database is opened.
 """
 
 import contextlib
@@ -23,9 +26,20 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from liftedstruct.catalog.store import HNSW, Item, Nearest, Vectors, metadata_text, missing, parse_metadata, record_of, sql_of
+from liftedstruct.catalog.store import (
+    HNSW,
+    Item,
+    Nearest,
+    Vectors,
+    item_of,
+    items_in_pages,
+    metadata_text,
+    missing,
+    nearest_of_candidates,
+    record_of,
+    sql_of,
+)
 from liftedstruct.catalog.where import OWN_FIELDS, Value, Where
-from liftedstruct.retrieval.exact_distances import squares
 from liftedstruct.retrieval.neighbors import NeighborSearch
 from liftedstruct.runtime.atomic import locked, replacing
 from liftedstruct.runtime.checks import pick
@@ -33,11 +47,12 @@ from liftedstruct.runtime.checks import pick
 __all__ = ["DATABASE", "LocalStore"]
 
 DATABASE, LOCK = "catalog.sqlite", "lock"
-CHECKED = 1 << 26  # bytes up to which the whole database is checked when it is opened, and no array of vectors is kept
+SMALL = 1 << 26  # bytes up to which the whole database is checked when it is opened, and no array of vectors is kept
 UNSAVED = 10_000  # rows that may have changed since the array of vectors was last saved, beyond a tenth of all
 PAGE = 1 << 16  # bytes that SQLite needs to write anything
 REMEMBERED = 1000  # transactions whose changes are remembered, at least
-COLUMNS = "seq, id, product, path, content, metadata"
+PAGE_ROWS = 10_000  # that are read at once
+SUMMED = "id, product, path, content, metadata, vector"
 
 
 class LocalStore:
@@ -68,19 +83,29 @@ class LocalStore:
                 address = f"{file.as_uri()}?{'mode=ro' if file.with_name(f'{DATABASE}-wal').exists() else 'immutable=1'}"
                 self.db = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
                 stack.callback(self.db.close)
+            self.db.create_function("checksum", 6, _checksum, deterministic=True)
+            self.checked = False
             if self._is_small():
-                if (found := self.db.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
-                    raise sqlite3.DatabaseError(found)
-                record = self.read()
-                for each in filter(None, (record.get("current"), record.get("next"))):
-                    rows = self.db.execute(f"SELECT {COLUMNS}, vector, sum FROM {_name(each['table'])}")
-                    if any(_sum(row[1:-2], row[-2]) != row[-1] for row in rows):
-                        raise sqlite3.DatabaseError("damaged item")
+                self._check()
             stack.pop_all()  # opened
 
     def _is_small(self) -> bool:
         """Return whether the database is checked when it is opened. If so, the vectors are always read from it."""
-        return (self.folder / DATABASE).stat().st_size < CHECKED
+        return (self.folder / DATABASE).stat().st_size < SMALL
+
+    def _check(self) -> None:
+        """Raise an error if a row or an index is damaged. The database is checked once; a million rows take some seconds."""
+        if self.checked:
+            return
+        with self._reading():
+            if (found := self.db.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
+                raise sqlite3.DatabaseError(found)
+            record = self.read()
+            for each in filter(None, (record.get("current"), record.get("next"))):
+                query = f"SELECT id FROM {_name(each['table'])} WHERE checksum({SUMMED}) IS NOT sum"
+                if row := self.db.execute(query).fetchone():
+                    raise sqlite3.DatabaseError(f"damaged item {row[0]!r}")
+        self.checked = True
 
     def close(self) -> None:
         with self.lock:
@@ -95,14 +120,14 @@ class LocalStore:
     def read(self) -> dict[str, Any]:
         with self._errors():
             found = dict(self.db.execute("SELECT name, value FROM state WHERE name IN ('record', 'sum')"))
-            if found and found.get("sum") != _sum([found.get("record")], b""):
+            if found and found.get("sum") != zlib.crc32(str(found.get("record")).encode()):
                 raise sqlite3.DatabaseError("damaged record")
         return record_of(found["record"], str(self.folder)) if found else {}
 
     def write(self, record: Mapping[str, Any]) -> None:
         with self._transaction():
             text = json.dumps(record)
-            self.db.execute("REPLACE INTO state VALUES ('record', ?), ('sum', ?)", (text, _sum([text], b"")))
+            self.db.execute("REPLACE INTO state VALUES ('record', ?), ('sum', ?)", (text, zlib.crc32(text.encode())))
 
     def create(self, table: int, dim: int) -> None:
         name = _name(table)
@@ -133,10 +158,13 @@ class LocalStore:
         self._vectors_file(table).unlink(missing_ok=True)
 
     def put(self, table: int, items: Iterable[Item], X: Vectors) -> None:
-        rows = (_row(item, x.tobytes()) for item, x in zip(items, np.ascontiguousarray(X, np.float32), strict=True))
+        rows = (
+            (*(texts := (*item[:4], metadata_text(item.metadata))), vector := x.tobytes(), _checksum(*texts, vector))
+            for item, x in zip(items, np.ascontiguousarray(X, np.float32), strict=True)
+        )
         with self._transaction(table):
             self.db.executemany(
-                f"INSERT INTO {_name(table)} (id, product, path, content, metadata, vector, sum) VALUES (?, ?, ?, ?, ?, ?, ?) "
+                f"INSERT INTO {_name(table)} ({SUMMED}, sum) VALUES (?, ?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (id) DO UPDATE SET product = excluded.product, path = excluded.path, content = excluded.content, "
                 "metadata = excluded.metadata, vector = excluded.vector, sum = excluded.sum",
                 rows,
@@ -168,33 +196,45 @@ class LocalStore:
 
     # --- reading ---------------------------------------------------------------------------------------------------------
 
+    def _rows(self, table: int, condition: str, values: Sequence[Any]) -> Iterator[list[Any]]:
+        """Yield rows of a table, an item's fields and its vector, after comparing the checksum."""
+        query = f"SELECT {', '.join(Item._fields)}, vector, checksum({SUMMED}) IS sum FROM {_name(table)} WHERE {condition}"
+        for *row, whole in self.db.execute(query, values):
+            if not whole:
+                raise sqlite3.DatabaseError(f"damaged item {row[0]!r}")
+            yield row
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Read one consistent state."""
+        with self.lock, self._errors():
+            self.db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self.db.execute("COMMIT")
+
     def count(self, table: int, where: Where | None = None) -> int:
-        text, values = _sql(where)
+        text, values = self._sql(where)
         with self.lock, self._errors():
             return int(self.db.execute(f"SELECT count(*) FROM {_name(table)} WHERE {text}", values).fetchone()[0])
 
     def items(self, table: int, where: Where | None = None) -> Iterator[Item]:
-        text, values = _sql(where)
-        after = -1
-        while True:  # in pages, so that a long iteration blocks no writer
-            query = f"SELECT {COLUMNS} FROM {_name(table)} WHERE seq > ? AND ({text}) ORDER BY seq LIMIT 10000"
+        text, values = self._sql(where)
+
+        def rows_after(seq: int) -> list[list[Any]]:
             with self.lock, self._errors():
-                rows = self.db.execute(query, [after, *values]).fetchall()
-            yield from map(_item, rows)
-            if not rows:
-                return
-            after = rows[-1][0]
+                return list(self._rows(table, f"seq > ? AND ({text}) ORDER BY seq LIMIT {PAGE_ROWS}", [seq, *values]))
+
+        return items_in_pages(rows_after)
 
     def get(self, table: int, seqs: Sequence[int]) -> dict[int, tuple[Item, Vectors]]:
         found: dict[int, tuple[Item, Vectors]] = {}
         for at in range(0, len(seqs), 500):
             some = [int(seq) for seq in seqs[at : at + 500]]
-            query = f"SELECT {COLUMNS}, vector, sum FROM {_name(table)} WHERE seq IN ({', '.join('?' * len(some))})"
             with self.lock, self._errors():
-                for *row, vector, total in self.db.execute(query, some):
-                    if _sum(row[1:], vector) != total:
-                        raise sqlite3.DatabaseError(f"damaged item {row[1]!r}")
-                    found[row[0]] = _item(row), np.frombuffer(vector, np.float32)
+                for row in self._rows(table, f"seq IN ({', '.join('?' * len(some))})", some):
+                    found[row[5]] = item_of(row), np.frombuffer(row[6], np.float32)
         return found
 
     def nearest(self, table: int, Q: Vectors, k: int, where: Where | None = None, index: str = "exact") -> Nearest:
@@ -218,11 +258,16 @@ class LocalStore:
             found += zip(D2.numpy(), seqs[j.numpy()], strict=True)
         return found
 
+    def _sql(self, where: Where | None) -> tuple[str, list[Value]]:
+        if where is not None:
+            self._check()  # a damaged field would change what is selected
+        return sql_of(where, _comparison)
+
     def _subset(self, table: int, snapshot: "_Snapshot", where: Where) -> tuple[NeighborSearch | None, NDArray[np.int64]]:
         """Return a search among the items that a filter selects, and their seqs. The last one is kept."""
         kept = snapshot.subset
         if kept is None or kept[0] != where:
-            text, values = _sql(where)
+            text, values = self._sql(where)
             with self.lock, self._errors():
                 rows = self.db.execute(f"SELECT seq FROM {_name(table)} WHERE {text}", values).fetchall()
             selected = np.sort(np.fromiter((seq for (seq,) in rows), np.int64, len(rows)))
@@ -252,43 +297,37 @@ class LocalStore:
 
     def _snapshot(self, table: int) -> "_Snapshot":
         """Return the current vectors of a table."""
-        name = _name(table)
-        with self.lock, self._errors():
-            self.db.execute("BEGIN")  # one consistent state
-            try:
+        versions = f"{_name(table)}_versions"
+        with self.lock:
+            with self._reading():
                 dim = self._dim(table)
                 if dim is None:
                     raise ValueError(f"{self.folder} must hold table {table}, but another process replaced it. Open it again.")
-                now = self.db.execute(f"SELECT version, stamp FROM {name}_versions ORDER BY version DESC LIMIT 1").fetchone()
-                kept = self.snapshots.get(table) or (
+                now = self.db.execute(f"SELECT version, stamp FROM {versions} ORDER BY version DESC LIMIT 1").fetchone()
+                found = self.snapshots.get(table) or (
                     None if self._is_small() else _Snapshot.load(self._vectors_file(table), dim)
                 )
-                if kept is not None and kept.version == now:
-                    found = kept
-                else:
-                    known = f"SELECT 1 FROM {name}_versions WHERE version = ? AND stamp = ?"
-                    if kept is None or not self.db.execute(known, kept.version).fetchone():
-                        kept = _Snapshot(("", ""), np.empty(0, np.int64), np.empty((0, dim), np.float32))
-                    found = self._updated(name, kept, now)
-            finally:
-                self.db.execute("COMMIT")
+                if found is None or found.version != now:
+                    known = f"SELECT 1 FROM {versions} WHERE version = ? AND stamp = ?"
+                    if found is None or not self.db.execute(known, found.version).fetchone():
+                        found = _Snapshot(("", ""), np.empty(0, np.int64), np.empty((0, dim), np.float32))
+                    found = self._updated(table, found, now)
             if found.unsaved > 0.1 * len(found.seqs) + UNSAVED and not self._is_small():
                 found.save(self._vectors_file(table))
             self.snapshots[table] = found
             return found
 
-    def _updated(self, name: str, before: "_Snapshot", now: tuple[Any, Any]) -> "_Snapshot":
+    def _updated(self, table: int, before: "_Snapshot", now: tuple[Any, Any]) -> "_Snapshot":
         """Return the current vectors: those of `before` without the rows that have changed since, and the new rows."""
         last, dim = int(before.seqs.max(initial=-1)), before.X.shape[1]
-        changes = f"SELECT seq FROM {name}_changes WHERE version > ?"
+        changes = f"SELECT seq FROM {_name(table)}_changes WHERE version > ?"
         changed = np.array([seq for (seq,) in self.db.execute(changes, before.version[:1])], np.int64)
         seqs, vectors = list[int](), list[bytes]()
-        rows = f"SELECT {COLUMNS}, vector, sum FROM {name} WHERE seq > ? OR seq IN ({changes}) ORDER BY seq"
-        for seq, *texts, vector, total in self.db.execute(rows, (last, *before.version[:1])):
-            if len(vector) != 4 * dim or _sum(texts, vector) != total:
-                raise sqlite3.DatabaseError(f"damaged item {texts[0]!r}")
-            seqs.append(seq)
-            vectors.append(vector)
+        for row in self._rows(table, f"seq > ? OR seq IN ({changes}) ORDER BY seq", (last, *before.version[:1])):
+            if len(row[6]) != 4 * dim:
+                raise sqlite3.DatabaseError(f"damaged item {row[0]!r}")
+            seqs.append(row[5])
+            vectors.append(row[6])
         stay = ~np.isin(before.seqs, changed)
         every = np.concatenate([before.seqs[stay], np.array(seqs, np.int64)])
         X = np.concatenate([before.X[stay], np.frombuffer(b"".join(vectors), np.float32).reshape(-1, dim)])
@@ -310,12 +349,9 @@ class LocalStore:
     def _approximate(self, snapshot: "_Snapshot", search: NeighborSearch, Q: Vectors, k: int) -> Nearest:
         _, found = snapshot.hnsw.search(search.scaler.transform(torch.from_numpy(Q), np.arange(len(Q))).numpy(), k)
         result: Nearest = []
-        for q, j in zip(Q, found, strict=True):
-            j = np.sort(j[j >= 0])
-            D2 = np.empty(len(j))
-            squares(q[None], 0, snapshot.X, j, len(j), D2)
-            order = np.argsort(D2, kind="stable")
-            result.append((D2[order], snapshot.seqs[j[order]]))
+        for q, each in zip(Q, found, strict=True):
+            j = each[each >= 0]
+            result.append(nearest_of_candidates(lambda q, count, j=j: (snapshot.X[j], snapshot.seqs[j], None), q, k))  # type: ignore[misc]
         return result
 
     @contextlib.contextmanager
@@ -325,6 +361,7 @@ class LocalStore:
             yield
         except sqlite3.Error as error:
             text, name = " ".join(str(error).split()), str(getattr(error, "sqlite_errorname", ""))
+            text = "damaged item" if text.startswith("user-defined") else text  # `checksum` of a text that is not UTF-8
             if name == "SQLITE_FULL" or ("IOERR" in name and shutil.disk_usage(self.folder).free < PAGE):
                 raise OSError(
                     28, f"no space left on the device of {self.folder}. Free some; nothing that was stored is lost"
@@ -388,21 +425,8 @@ def _name(table: int) -> str:
     return f"items_{int(table)}"
 
 
-def _sum(texts: Sequence[Any], vector: bytes) -> int:
-    try:
-        return zlib.crc32(vector, zlib.crc32("\0".join(texts).encode()))
-    except (TypeError, UnicodeError):  # damaged
-        return -1
-
-
-def _row(item: Item, vector: bytes) -> tuple[Any, ...]:
-    texts = item.id, item.product, item.path, item.content, metadata_text(item.metadata)
-    return *texts, vector, _sum(texts, vector)
-
-
-def _item(row: Sequence[Any]) -> Item:
-    seq, name, product, path, content, metadata = row
-    return Item(name, product, path, content, parse_metadata(metadata), seq)
+def _checksum(name: str, product: str, path: str, content: str, metadata: str, vector: bytes) -> int:
+    return zlib.crc32(vector, zlib.crc32(f"{name}\0{product}\0{path}\0{content}\0{metadata}".encode()))
 
 
 def _field(name: str) -> str:
@@ -410,10 +434,7 @@ def _field(name: str) -> str:
     return name if name in OWN_FIELDS else f"json_extract(metadata, '$.\"{name}\"')"
 
 
-def _sql(where: Where | None) -> tuple[str, list[Value]]:
-    def comparison(name: str, operator: str, value: Value) -> tuple[str, Value]:
-        kinds = "= 'text'" if isinstance(value, str) else "IN ('integer', 'real')"
-        kind = "" if operator == "=" else f" AND typeof({_field(name)}) {kinds}"
-        return f"{_field(name)} {operator} ?{kind}", value
-
-    return sql_of(where, comparison)
+def _comparison(name: str, operator: str, value: Value) -> tuple[str, Value]:
+    kinds = "= 'text'" if isinstance(value, str) else "IN ('integer', 'real')"
+    kind = "" if operator == "=" else f" AND typeof({_field(name)}) {kinds}"
+    return f"{_field(name)} {operator} ?{kind}", value

@@ -23,10 +23,10 @@ from liftedstruct.catalog.store import (
     Item,
     Nearest,
     Vectors,
+    item_of,
     metadata_text,
     missing,
     nearest_of_candidates,
-    parse_metadata,
     record_of,
 )
 from liftedstruct.catalog.where import OWN_FIELDS, And, Condition, Not, Or, Value, Where
@@ -37,7 +37,7 @@ from liftedstruct.runtime.extras import require
 __all__ = ["MilvusStore"]
 
 NAME = re.compile(r"[A-Za-z_]\w{0,40}", re.ASCII)
-COLUMNS = ["seq", "id", "product", "path", "content", "metadata"]
+COLUMNS = list(Item._fields)
 TEXT = 65_535  # bytes that a text holds at most
 PAGE = 4096  # rows of an answer
 LARGEST = 16_384  # candidates that Milvus returns at most
@@ -94,7 +94,7 @@ class MilvusStore:
         with self._errors():
             if not self.db.has_collection(self._name(table)):
                 text = self.types.VARCHAR
-                fields = dict.fromkeys(COLUMNS[1:], text) | {"filtered": self.types.JSON}
+                fields = dict.fromkeys(COLUMNS[:-1], text) | {"filtered": self.types.JSON}
                 self._create(self._name(table), "seq", self.types.INT64, dim, "FLAT", fields)
             self.db.load_collection(self._name(table))
 
@@ -116,11 +116,8 @@ class MilvusStore:
         fresh = itertools.count(upcoming)
         rows = [
             {
+                **item._asdict(),
                 "seq": known[item.id] if item.id in known else next(fresh),
-                "id": item.id,
-                "product": item.product,
-                "path": item.path,
-                "content": item.content,
                 "metadata": metadata_text(item.metadata),
                 "filtered": _filtered(item.metadata),
                 "vector": x,
@@ -180,12 +177,12 @@ class MilvusStore:
                     seqs = [item.seq for item in self.items(table, where)]
                 every = self.get(table, seqs)
                 X = np.array([x for _, x in every.values()], np.float32).reshape(-1, len(q))
-                return X, np.array(list(every), np.int64), np.full(len(every), np.inf)
+                return X, np.array(list(every), np.int64), None
             rows = self._search(self._name(table, index), q, count, expression)
             X = np.array([row["vector"] for row in rows], np.float32).reshape(-1, len(q))
             return X, np.array([row["seq"] for row in rows], np.int64), np.array([row["distance"] for row in rows], np.float64)
 
-        return [nearest_of_candidates(candidates, q, k, prove=index == "exact") for q in Q]
+        return [nearest_of_candidates(candidates, q, k) for q in Q]
 
     # --- the approximate index -------------------------------------------------------------------------------------------
 
@@ -288,7 +285,7 @@ def _lock_of(uri: str, name: str) -> Path:
 
 
 def _item(row: Mapping[str, Any]) -> Item:
-    return Item(row["id"], row["product"], row["path"], row["content"], parse_metadata(row["metadata"]), row["seq"])
+    return item_of([row[name] for name in COLUMNS])
 
 
 def _filtered(metadata: Mapping[str, Value]) -> dict[str, Any]:

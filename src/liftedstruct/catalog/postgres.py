@@ -19,10 +19,11 @@ from liftedstruct.catalog.store import (
     Item,
     Nearest,
     Vectors,
+    item_of,
+    items_in_pages,
     metadata_text,
     missing,
     nearest_of_candidates,
-    parse_metadata,
     record_of,
     sql_of,
 )
@@ -32,7 +33,7 @@ from liftedstruct.runtime.extras import require
 
 __all__ = ["PostgresStore"]
 
-COLUMNS = "seq, id, product, path, content, metadata::text"
+COLUMNS = ", ".join(Item._fields).replace("metadata", "metadata::text")
 NAMED = re.compile(r"#([^#/@]*)$")
 PASSWORD = re.compile(r"://[^:/@]*:(.*)@")
 SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,40}")
@@ -55,7 +56,8 @@ class PostgresStore:
             raise ValueError(f"a catalog must be named by small letters, digits and underscores, got #{self.name}. Rename it.")
         with self._errors():
             self.db = self.psycopg.connect(url, autocommit=True, client_encoding="UTF8", connect_timeout=30)
-        with self._errors():
+        with self._errors(), contextlib.ExitStack() as stack:
+            stack.callback(self.db.close)
             found = self.db.execute("SELECT to_regclass(%s)", [f"{self.name}.state"]).fetchone()[0]
             if not found and not create:
                 raise missing(address)
@@ -64,6 +66,7 @@ class PostgresStore:
                 self.db.execute(f"CREATE SCHEMA IF NOT EXISTS {self.name}")
                 self.db.execute(f"CREATE TABLE IF NOT EXISTS {self.name}.state (name text PRIMARY KEY, value text NOT NULL)")
             pgvector.register_vector(self.db)
+            stack.pop_all()  # opened
 
     def close(self) -> None:
         with self.lock:
@@ -152,22 +155,22 @@ class PostgresStore:
 
     def items(self, table: int, where: Where | None = None) -> Iterator[Item]:
         text, values = _sql(where)
-        query, after = f"SELECT {COLUMNS} FROM {self._name(table)} WHERE seq > %s AND ({text}) ORDER BY seq LIMIT {PAGE}", -1
-        while True:
+        query = f"SELECT {COLUMNS} FROM {self._name(table)} WHERE seq > %s AND ({text}) ORDER BY seq LIMIT {PAGE}"
+
+        def rows_after(seq: int) -> list[tuple[Any, ...]]:
             with self.lock, self._errors():
-                rows = self.db.execute(query, [after, *values]).fetchall()
-            yield from map(_item, rows)
-            if not rows:
-                return
-            after = rows[-1][0]
+                found: list[tuple[Any, ...]] = self.db.execute(query, [seq, *values]).fetchall()
+                return found
+
+        return items_in_pages(rows_after)
 
     def get(self, table: int, seqs: Sequence[int]) -> dict[int, tuple[Item, Vectors]]:
         found: dict[int, tuple[Item, Vectors]] = {}
         for at in range(0, len(seqs), PAGE):
             query = f"SELECT {COLUMNS}, vector FROM {self._name(table)} WHERE seq = ANY(%s)"
             with self.lock, self._errors():
-                for *row, vector in self.db.execute(query, [[int(seq) for seq in seqs[at : at + PAGE]]]):
-                    found[row[0]] = _item(row), _array(vector)
+                for row in self.db.execute(query, [[int(seq) for seq in seqs[at : at + PAGE]]]):
+                    found[row[5]] = item_of(row), _array(row[6])
         return found
 
     def nearest(self, table: int, Q: Vectors, k: int, where: Where | None = None, index: str = "exact") -> Nearest:
@@ -182,7 +185,7 @@ class PostgresStore:
             rows = self.db.execute(query, [q, *values, count], binary=True).fetchall()
             seqs, vectors, distances = zip(*rows, strict=True) if rows else ((), (), ())
             X = np.stack([_array(each) for each in vectors]) if rows else np.empty((0, len(q)), np.float32)
-            return X, np.array(seqs, np.int64), np.array(distances, np.float64) ** 2
+            return X, np.array(seqs, np.int64), np.array(distances, np.float64) ** 2 if index == "exact" else None
 
         found: Nearest = []
         with self.lock, self._errors(), self.db.transaction():
@@ -196,7 +199,7 @@ class PostgresStore:
             ):
                 self.db.execute("SELECT set_config(%s, %s, true)", [name, value])
             for q in Q:
-                found.append(nearest_of_candidates(candidates, q, k, prove=index == "exact"))
+                found.append(nearest_of_candidates(candidates, q, k))
         return found
 
     # --- the approximate index -------------------------------------------------------------------------------------------
@@ -239,11 +242,6 @@ class PostgresStore:
 def _array(vector: Any) -> Vectors:
     """Return a vector of pgvector as an array."""
     return np.asarray(vector if isinstance(vector, np.ndarray) else vector.to_numpy(), np.float32)
-
-
-def _item(row: Sequence[Any]) -> Item:
-    seq, name, product, path, content, metadata = row
-    return Item(name, product, path, content, parse_metadata(metadata), seq)
 
 
 def _field(name: str, value: Value) -> str:
