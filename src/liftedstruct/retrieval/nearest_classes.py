@@ -109,20 +109,19 @@ def _nearest_images(
     X: Tensor, y: Integers, height: int = ROWS, width: int = COLUMNS, gallery: int | None = None
 ) -> NearestImages:
     n, size, begin = len(X), gallery or len(X), gallery or 0  # the gallery is 0..size, the queries are begin..n
-    order, starts, stops, scaler, norms = sorted_by_class(X, y, gallery)
-    source = X.numpy()
+    images, scaler = sorted_by_class(X, y, gallery)
+    order = images.order
     t = np.full((2, n), np.inf)  # D² to the same and to other classes, by position
     p = np.full((2, n), n)
 
     def search(rows: slice) -> None:
         A = scaler.transform(X, order[rows])
-        first, last = int(starts[rows.start]), int(stops[rows.stop - 1])  # the classes of these rows
+        first, last = int(images.starts[rows.start]), int(images.stops[rows.stop - 1])  # the classes of these rows
         for columns in blocks_of(size, width):
             G = torch.mm(A, scaler.transform(X, order[columns]).T).numpy()  # a_i·a_j                               (b, w)
-            found = source, order, starts, stops, norms, scaler.scale, scaler.least
-            nearest_others(G, rows.start, columns.start, *found, t[1], p[1])
+            nearest_others(G, rows.start, columns.start, images, t[1], p[1])
             if columns.start < last and first < columns.stop:
-                nearest_positives(G, rows.start, columns.start, *found, t[0], p[0])
+                nearest_positives(G, rows.start, columns.start, images, t[0], p[0])
 
     with full_precision(X.device):
         parallel_for(search, blocks_of(n, height, begin))

@@ -5,12 +5,14 @@ v = a_i·a_j - h_j with h = ‖a‖² / 2: D²_ij < t_i is equivalent to v > c_i
 below c_i - slack, the product decides. Comparisons in between are *open*, and `squares` decides them.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from liftedstruct.retrieval.exact_distances import Doubles, Integers, Singles, kernel, slack, squares
 
-__all__ = ["count", "count_of_queries", "nearest_others", "nearest_positives"]
+__all__ = ["SortedByClass", "count", "count_of_queries", "nearest_others", "nearest_positives"]
 
 Bounds = tuple[np.float32, np.float32, np.float32]
 ColumnBounds = tuple[Singles, Singles, Singles]
@@ -18,45 +20,32 @@ ColumnBounds = tuple[Singles, Singles, Singles]
 STRIP = 256  # columns compared with all rows of a block at a time, so that their bounds and counts stay in the L1 cache
 
 
+class SortedByClass(NamedTuple):
+    """Images sorted by class, then by index: position i is image order[i]; its class in the gallery is starts[i]..stops[i]."""
+
+    X: NDArray[np.floating]  # by index
+    order: Integers
+    starts: Integers
+    stops: Integers
+    norms: Doubles  # of the scaled images, by position
+    scale: float
+    least: float
+
+
 @kernel
-def nearest_positives(
-    G: Singles,
-    i0: int,
-    j0: int,
-    X: NDArray[np.floating],
-    order: Integers,
-    starts: Integers,
-    stops: Integers,
-    norms: Doubles,
-    scale: float,
-    least: float,
-    t: Doubles,
-    p: Integers,
-) -> None:
+def nearest_positives(G: Singles, i0: int, j0: int, images: SortedByClass, t: Doubles, p: Integers) -> None:
     """Update t_i, the squared distance to the nearest positive, and p_i, its index, from a block of G = a_i·a_j."""
     near, found = np.empty(G.shape[1], np.int64), np.empty(G.shape[1])
     for r in range(G.shape[0]):
         i = i0 + r
-        first, last = max(starts[i] - j0, 0), min(stops[i] - j0, G.shape[1])  # the row's class
-        update_nearest(G[r], i, j0, first, last, X, order, norms, scale, least, t, p, near, found)
+        first, last = max(images.starts[i] - j0, 0), min(images.stops[i] - j0, G.shape[1])  # the row's class
+        update_nearest(G[r], i, j0, first, last, images, t, p, near, found)
 
 
 @kernel
-def nearest_others(
-    G: Singles,
-    i0: int,
-    j0: int,
-    X: NDArray[np.floating],
-    order: Integers,
-    starts: Integers,
-    stops: Integers,
-    norms: Doubles,
-    scale: float,
-    least: float,
-    t: Doubles,
-    p: Integers,
-) -> None:
+def nearest_others(G: Singles, i0: int, j0: int, images: SortedByClass, t: Doubles, p: Integers) -> None:
     """Update t_i, the squared distance to the nearest image of another class, and p_i, its index, from a block of G."""
+    X, _, starts, stops, norms, scale, least = images
     d, width = X.shape[1], G.shape[1]
     near, found = np.empty(width, np.int64), np.empty(width)
     half = (0.5 * norms[j0 : j0 + width] ** 2).astype(np.float32)
@@ -69,7 +58,7 @@ def nearest_others(
             c = 0.5 * (norms[i] * norms[i] - scale * scale * t[i])
             low = np.float32(c - slack(norms[i], widest, d, c, least))
             if reaches(G[r, first:last], half[first:last], low):
-                update_nearest(G[r], i, j0, first, last, X, order, norms, scale, least, t, p, near, found)
+                update_nearest(G[r], i, j0, first, last, images, t, p, near, found)
 
 
 @kernel
@@ -88,17 +77,14 @@ def update_nearest(
     j0: int,
     first: int,
     last: int,
-    X: NDArray[np.floating],
-    order: Integers,
-    norms: Doubles,
-    scale: float,
-    least: float,
+    images: SortedByClass,
     t: Doubles,
     p: Integers,
     near: Integers,
     found: Doubles,
 ) -> None:
     """Update t_i and p_i from the columns first..last of its row of G, except from the image itself."""
+    X, order, _, _, norms, scale, least = images
     widest, best, guess = 0.0, -np.inf, -1
     for q in range(first, last):
         norm = norms[j0 + q]
@@ -126,20 +112,9 @@ def update_nearest(
 
 
 @kernel
-def count(
-    G: Singles,
-    i0: int,
-    j0: int,
-    X: NDArray[np.floating],
-    order: Integers,
-    norms: Doubles,
-    c: Doubles,
-    t: Doubles,
-    p: Integers,
-    least: float,
-    nearer: Integers,
-) -> None:
+def count(G: Singles, i0: int, j0: int, images: SortedByClass, c: Doubles, t: Doubles, p: Integers, nearer: Integers) -> None:
     """Add to `nearer` the number of images nearer than the nearest positive, for each row and column of G = a_i·a_j, i < j."""
+    X, order, _, _, norms, _, least = images
     d = X.shape[1]
     low, high, half = np.empty(STRIP, np.float32), np.empty(STRIP, np.float32), np.empty(STRIP, np.float32)
     open_columns, near, found = np.empty(STRIP, np.int64), np.empty(STRIP, np.int64), np.empty(STRIP)
@@ -185,19 +160,10 @@ def count(
 
 @kernel
 def count_of_queries(
-    G: Singles,
-    queries: Integers,
-    j0: int,
-    X: NDArray[np.floating],
-    order: Integers,
-    norms: Doubles,
-    c: Doubles,
-    t: Doubles,
-    p: Integers,
-    least: float,
-    nearer: Integers,
+    G: Singles, queries: Integers, j0: int, images: SortedByClass, c: Doubles, t: Doubles, p: Integers, nearer: Integers
 ) -> None:
     """Add to `nearer` the number of images nearer than the nearest positive, for each row of G, the query at this position."""
+    X, order, _, _, norms, _, least = images
     d, width = X.shape[1], G.shape[1]
     half, widest = (0.5 * norms[j0 : j0 + width] ** 2).astype(np.float32), norms[j0 : j0 + width].max()
     near, found = np.empty(width, np.int64), np.empty(width)

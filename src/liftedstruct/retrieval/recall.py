@@ -8,21 +8,20 @@ float32, but the result is exact: see `liftedstruct.retrieval.exact_distances`.
 
 from collections.abc import Iterable
 from threading import Lock
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from liftedstruct.distances import full_precision
-from liftedstruct.retrieval.exact_distances import Doubles, Integers, Scaler, blocks_of
-from liftedstruct.retrieval.rank_kernels import count, count_of_queries, nearest_positives
+from liftedstruct.retrieval.exact_distances import Integers, Scaler, blocks_of
+from liftedstruct.retrieval.rank_kernels import SortedByClass, count, count_of_queries, nearest_positives
 from liftedstruct.retrieval.two_sets import gallery_and_queries
 from liftedstruct.runtime.checks import EmbeddingsLike, LabelsLike, check_count, pick
 from liftedstruct.runtime.progress import Bar
 from liftedstruct.runtime.threads import limit_threads, parallel_for
 
-__all__ = ["COLUMNS", "ROWS", "SINGLES", "Recall", "SortedByClass", "check_ks", "first_ranks", "recall_at_k", "sorted_by_class"]
+__all__ = ["COLUMNS", "ROWS", "SINGLES", "Recall", "check_ks", "first_ranks", "recall_at_k", "sorted_by_class"]
 
 ROWS, COLUMNS = 256, 1024  # of a product, so that it stays in the cache of its thread
 UNREACHED = 3e38  # c of an image without positives, larger than any product
@@ -137,17 +136,7 @@ def check_ks(ks: Iterable[int]) -> list[int]:
     return checked
 
 
-class SortedByClass(NamedTuple):
-    """Images sorted by class, then by index: position i is image order[i]; its class in the gallery is starts[i]..stops[i]."""
-
-    order: Integers
-    starts: Integers
-    stops: Integers
-    scaler: Scaler
-    norms: Doubles  # of the scaled images, by position
-
-
-def sorted_by_class(X: Tensor, y: Integers, gallery: int | None = None) -> SortedByClass:
+def sorted_by_class(X: Tensor, y: Integers, gallery: int | None = None) -> tuple[SortedByClass, Scaler]:
     """Sort images by class. If only the first `gallery` images are the gallery, the queries are sorted after them."""
     size = gallery or len(X)
     order = np.argsort(y[:size], kind="stable")
@@ -156,7 +145,8 @@ def sorted_by_class(X: Tensor, y: Integers, gallery: int | None = None) -> Sorte
     classes = y[order]
     starts, stops = np.searchsorted(classes[:size], classes), np.searchsorted(classes[:size], classes, "right")
     scaler = Scaler.fit(X)
-    return SortedByClass(order, starts, stops, scaler, scaler.norms(X).numpy()[order])
+    norms = scaler.norms(X).numpy()[order]
+    return SortedByClass(X.numpy(), order, starts, stops, norms, scaler.scale, scaler.least), scaler
 
 
 def _first_ranks(
@@ -173,8 +163,8 @@ def _first_ranks(
     If only the first `gallery` images are the gallery, the queries are the others, and follow them.
     """
     n, size, begin = len(X), gallery or len(X), gallery or 0  # the gallery is 0..size, the queries are begin..n
-    order, starts, stops, scaler, norms = sorted_by_class(X, y, gallery)
-    source = X.numpy()
+    images, scaler = sorted_by_class(X, y, gallery)
+    _, order, starts, stops, norms, *_ = images
     t, p = np.full(n, np.inf), np.full(n, n)  # D² and index of each image's nearest positive         (n,)
     nearer = np.zeros(n, np.int64)
     lock = Lock()
@@ -185,7 +175,7 @@ def _first_ranks(
         for part in blocks_of(last - first, width):
             j0 = first + part.start
             G = torch.mm(A, scaler.transform(X, order[j0 : first + part.stop]).T).numpy()  # a_i·a_j                (b, w)
-            nearest_positives(G, rows.start, j0, source, order, starts, stops, norms, scaler.scale, scaler.least, t, p)
+            nearest_positives(G, rows.start, j0, images, t, p)
 
     def count_nearer(columns: slice) -> None:
         B = scaler.transform(X, order[columns])
@@ -196,7 +186,7 @@ def _first_ranks(
             j0 = max(columns.start, rows.start)  # skip the part left of the diagonal: D is symmetric
             G = space[: len(A) * (columns.stop - j0)].view(len(A), columns.stop - j0)
             torch.mm(A, B[j0 - columns.start :].T, out=G)  # a_i·a_j                                  (b, w)
-            count(G.numpy(), rows.start, j0, source, order, norms, c, t, p, scaler.least, counts)
+            count(G.numpy(), rows.start, j0, images, c, t, p, counts)
         with lock:
             np.add(nearer[: columns.stop], counts, out=nearer[: columns.stop])
             bar.advance(len(B))
@@ -208,7 +198,7 @@ def _first_ranks(
             if not len(queries):
                 break
             G = torch.mm(A, scaler.transform(X, order[columns]).T).numpy()  # a_i·a_j                               (b, w)
-            count_of_queries(G, queries, columns.start, source, order, norms, c, t, p, scaler.least, nearer)
+            count_of_queries(G, queries, columns.start, images, c, t, p, nearer)
             left = np.flatnonzero(nearer[queries] < (size if most is None else most))
             if len(left) < 0.9 * len(queries):
                 queries, A = queries[left], A[left]
