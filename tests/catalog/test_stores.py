@@ -1,15 +1,18 @@
 """The contract of a store: every store gives the same answers, equal to brute force in float64, ties included."""
 
+import gc
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from catalog.servers import new_address
 from catalog.shop import matches
-from liftedstruct.catalog.store import STORES, Item, Store, Vectors, open_store
+from liftedstruct.catalog.store import STORES, Item, Store, Vectors, nearest_of_candidates, open_store
 from liftedstruct.catalog.where import And, Condition, Not, Or, Value, Where
 
 DIM = 8
@@ -203,6 +206,31 @@ def test_another_connection_sees_writes(store: Store, address: str) -> None:
     assert len(other.nearest(1, X[:1], 10)[0][1]) == 5
     assert other.count(1) == 5
     other.close()
+
+
+def test_an_address_without_a_catalog(store: Store, address: str) -> None:
+    """A connection that was opened is closed, not left to the garbage collector, which warns about it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(ValueError, match="a catalog must exist to be opened, got none at"):
+            open_store(f"{address}_none")
+        gc.collect()
+    assert [str(each.message) for each in caught if issubclass(each.category, ResourceWarning)] == []
+
+
+def test_all_items_are_fetched_once() -> None:
+    """If an engine has no further candidates than all items, as with more ties than it returns."""
+    X, counts = np.zeros((500, 2), np.float32), list[int]()
+
+    def candidates(q: Vectors, count: int) -> tuple[Vectors, NDArray[np.int64], NDArray[np.float64] | None]:
+        counts.append(count)
+        if count <= 40:
+            return X[:count], np.arange(count), np.zeros(count)
+        return X, np.arange(500), None
+
+    D2, seqs = nearest_of_candidates(candidates, X[0], 5)
+    assert (D2.tolist(), seqs.tolist()) == ([0] * 5, [0, 1, 2, 3, 4])
+    assert len(counts) == 2
 
 
 def test_one_writer(store: Store, address: str) -> None:

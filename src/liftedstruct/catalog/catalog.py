@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from liftedstruct.catalog.adding import Added, add_images
-from liftedstruct.catalog.store import Item, Store, Vectors, open_store, shown
+from liftedstruct.catalog.store import Item, Store, Vectors, missing, open_store, shown
 from liftedstruct.catalog.where import OWN_FIELDS, Value, Where, as_value, check_field, check_id, parse_where
 from liftedstruct.embedder import Embedder, load
 from liftedstruct.encoding import ImageLike
@@ -132,10 +132,7 @@ class Catalog:
         """What the catalog remembers: its model, indexed fields, and the calibration."""
         record = self.store.read()
         if not record:
-            raise ValueError(
-                f"a catalog must exist to be opened, got none at {self.address}. Run: liftedstruct catalog add "
-                f"{self.address} photos/ --run run/"
-            )
+            raise missing(self.address)
         if record.get("format") != FORMAT or record.get("version") != VERSION:
             got = f"{record.get('format')!r}, version {record.get('version')!r}"
             raise ValueError(

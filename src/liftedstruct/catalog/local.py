@@ -71,20 +71,21 @@ class LocalStore:
             self.folder.mkdir(parents=True, exist_ok=True)
         self.lock = threading.RLock()
         self.snapshots: dict[int, _Snapshot] = {}
+        self.checked = False  # all rows and indexes
         self.writable = os.access(self.folder, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
         with self._errors(), contextlib.ExitStack() as stack:
+            mode = "mode=rwc"
+            if not self.writable:  # a WAL, of a writer at work, needs to be written beside the file
+                mode = "mode=ro" if file.with_name(f"{DATABASE}-wal").exists() else "immutable=1"
+            self.db = sqlite3.connect(
+                f"{file.as_uri()}?{mode}", uri=True, isolation_level=None, check_same_thread=False, timeout=30
+            )
+            stack.callback(self.db.close)
+            self.db.create_function("checksum", 6, _checksum, deterministic=True)
             if self.writable:
-                self.db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=30)
-                stack.callback(self.db.close)
                 self.db.execute("PRAGMA journal_mode = WAL")
                 self.db.execute("PRAGMA synchronous = FULL")
                 self.db.execute("CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value)")
-            else:  # a WAL, of a writer at work, needs to be written beside the file
-                address = f"{file.as_uri()}?{'mode=ro' if file.with_name(f'{DATABASE}-wal').exists() else 'immutable=1'}"
-                self.db = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
-                stack.callback(self.db.close)
-            self.db.create_function("checksum", 6, _checksum, deterministic=True)
-            self.checked = False
             if self._is_small():
                 self._check()
             stack.pop_all()  # opened

@@ -194,10 +194,7 @@ class MilvusStore:
         with self.writing(), self._errors():
             if self.db.has_collection(name):  # of a call that was killed
                 self.db.drop_collection(name)
-            dim = next(
-                f["params"]["dim"] for f in self.db.describe_collection(self._name(table))["fields"] if f["name"] == "vector"
-            )
-            self._create(name, "seq", self.types.INT64, int(dim), "HNSW", {})
+            self._create(name, "seq", self.types.INT64, self._dim(table), "HNSW", {})
             seqs = [item.seq for item in self.items(table)]
             for at in range(0, len(seqs), PAGE):
                 rows = self.get(table, seqs[at : at + PAGE])
@@ -207,10 +204,12 @@ class MilvusStore:
         self._set_state(f"{index} {table}", "built")
 
     def size(self, table: int, index: str = "exact") -> int:
+        return self.count(table) * 4 * (self._dim(table) + (2 * HNSW["M"] if index == "hnsw" else 0))
+
+    def _dim(self, table: int) -> int:
         with self._errors():
             fields = self.db.describe_collection(self._name(table))["fields"]
-        dim = next(int(field["params"]["dim"]) for field in fields if field["name"] == "vector")
-        return self.count(table) * 4 * (dim + (2 * HNSW["M"] if index == "hnsw" else 0))
+        return next(int(field["params"]["dim"]) for field in fields if field["name"] == "vector")
 
     # --- requests --------------------------------------------------------------------------------------------------------
 

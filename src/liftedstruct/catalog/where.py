@@ -89,8 +89,7 @@ def check_field(name: str) -> str:
 
 def as_value(field: str, value: Any) -> Value:
     """Return a metadata value: a text, or a finite number that float64 holds exactly; True and False become texts."""
-    if not isinstance(value, str):
-        value = as_plain(value)
+    value = value if isinstance(value, str) else as_plain(value)
     if isinstance(value, str):
         if NO_TEXT.search(value):
             raise ValueError(f"{field} must be valid text without NUL characters, got {value!r}. Remove them.")

@@ -86,15 +86,11 @@ def _write_onnx(embedder: Embedder, file: Path) -> None:
 
 
 def _config(embedder: Embedder) -> dict[str, Any]:
-    names = ("dim", "normalize", "crop", "size", "resize_mode")
     return {
         "model_type": "liftedstruct",
         "trunk": embedder.trunk.name,
-        "trunk_options": embedder.trunk.options,
-        "weights": embedder.trunk.weights,
-        "pool": embedder.trunk.pool,
         "embedding_dim": embedder.width,
-        **{name: getattr(embedder, name) for name in names},
+        "normalize": embedder.normalize,
         "sha": embedder.short_sha(),
         "liftedstruct_version": version("liftedstruct"),
     }

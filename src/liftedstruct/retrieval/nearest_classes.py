@@ -88,7 +88,7 @@ def threshold_at(distances: Doubles, rate: float) -> float:
     if D.ndim != 1 or not len(D) or not (D >= 0).all():
         raise ValueError(f"distances must be a list of at least one number >= 0, got shape {D.shape}. Drop NaN and negatives.")
     k = accepted_of(len(D), rate)
-    return math.inf if k == len(D) else below(float(np.partition(D, k)[k]))
+    return math.inf if k == len(D) else math.nextafter(float(np.partition(D, k)[k]), -math.inf)
 
 
 def accepted_of(n: int, rate: float) -> int:
@@ -98,11 +98,6 @@ def accepted_of(n: int, rate: float) -> int:
         raise ValueError(f"rate must be between 0 and 1, got {rate!r}. Try 0.01.")
     k = min(n, int(number * n))
     return k + 1 if k < n and (k + 1) / n <= number else k - int(k / n > number)
-
-
-def below(distance: float) -> float:
-    """Return the next smaller float64 number."""
-    return math.nextafter(distance, -math.inf)
 
 
 def _nearest_images(
