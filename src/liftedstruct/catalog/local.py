@@ -52,7 +52,8 @@ UNSAVED = 10_000  # rows that may have changed since the array of vectors was la
 PAGE = 1 << 16  # bytes that SQLite needs to write anything
 REMEMBERED = 1000  # transactions whose changes are remembered, at least
 PAGE_ROWS = 10_000  # that are read at once
-SUMMED = "id, product, path, content, metadata, vector"
+SUMMED = (*Item._fields[:5], "vector")  # columns that the checksum of a row is of
+CHECKSUM = f"checksum({', '.join(SUMMED)})"
 
 
 class LocalStore:
@@ -103,7 +104,7 @@ class LocalStore:
                 raise sqlite3.DatabaseError(found)
             record = self.read()
             for each in filter(None, (record.get("current"), record.get("next"))):
-                query = f"SELECT id FROM {_name(each['table'])} WHERE checksum({SUMMED}) IS NOT sum"
+                query = f"SELECT id FROM {_name(each['table'])} WHERE {CHECKSUM} IS NOT sum"
                 if row := self.db.execute(query).fetchone():
                     raise sqlite3.DatabaseError(f"damaged item {row[0]!r}")
         self.checked = True
@@ -164,12 +165,11 @@ class LocalStore:
             for item, x in zip(items, np.ascontiguousarray(X, np.float32), strict=True)
         )
         with self._transaction(table):
-            self.db.executemany(
-                f"INSERT INTO {_name(table)} ({SUMMED}, sum) VALUES (?, ?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (id) DO UPDATE SET product = excluded.product, path = excluded.path, content = excluded.content, "
-                "metadata = excluded.metadata, vector = excluded.vector, sum = excluded.sum",
-                rows,
-            )
+            update = "ON CONFLICT (id) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in [*SUMMED[1:], "sum"])
+            if not self.db.execute(f"SELECT 1 FROM {_name(table)} LIMIT 1").fetchone():
+                update = ""  # faster, since updates have a trigger
+            columns = f"{', '.join(SUMMED)}, sum"
+            self.db.executemany(f"INSERT INTO {_name(table)} ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?) {update}", rows)
 
     def remove(self, table: int, ids: Sequence[str]) -> int:
         with self._transaction(table):
@@ -199,7 +199,7 @@ class LocalStore:
 
     def _rows(self, table: int, condition: str, values: Sequence[Any]) -> Iterator[list[Any]]:
         """Yield rows of a table, an item's fields and its vector, after comparing the checksum."""
-        query = f"SELECT {', '.join(Item._fields)}, vector, checksum({SUMMED}) IS sum FROM {_name(table)} WHERE {condition}"
+        query = f"SELECT {', '.join(Item._fields)}, vector, {CHECKSUM} IS sum FROM {_name(table)} WHERE {condition}"
         for *row, whole in self.db.execute(query, values):
             if not whole:
                 raise sqlite3.DatabaseError(f"damaged item {row[0]!r}")

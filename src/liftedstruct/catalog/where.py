@@ -91,7 +91,7 @@ def as_value(field: str, value: Any) -> Value:
     """Return a metadata value: a text, or a finite number that float64 holds exactly; True and False become texts."""
     value = value if isinstance(value, str) else as_plain(value)
     if isinstance(value, str):
-        if NO_TEXT.search(value):
+        if not value.isprintable() and NO_TEXT.search(value):  # the first test is faster, and mostly enough
             raise ValueError(f"{field} must be valid text without NUL characters, got {value!r}. Remove them.")
         return value
     if isinstance(value, bool):
