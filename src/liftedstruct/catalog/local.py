@@ -173,9 +173,8 @@ class LocalStore:
         with self.lock, self._errors():
             return int(self.db.execute(f"SELECT count(*) FROM {_name(table)} WHERE {text}", values).fetchone()[0])
 
-    def items(self, table: int, where: Where | None = None) -> Iterator[Item]:
+    def items(self, table: int, where: Where | None = None, after: int = -1) -> Iterator[Item]:
         text, values = _sql(where)
-        after = -1
         while True:  # in pages, so that a long iteration blocks no writer
             query = f"SELECT {COLUMNS} FROM {_name(table)} WHERE seq > ? AND ({text}) ORDER BY seq LIMIT 10000"
             with self.lock, self._errors():
@@ -217,6 +216,17 @@ class LocalStore:
             D2, j = subset.nearest(queries[some], k, own[some])
             found += zip(D2.numpy(), seqs[j.numpy()], strict=True)
         return found
+
+    def version(self, table: int) -> str:
+        """Return a text that changes with the content of a table."""
+        with self.lock, self._errors():
+            query = f"SELECT version, stamp FROM {_name(table)}_versions ORDER BY version DESC LIMIT 1"
+            return "-".join(map(str, self.db.execute(query).fetchone()))
+
+    def arrays(self, table: int) -> tuple[str, NDArray[np.int64], Vectors]:
+        """Return the version of a table, and the seqs and vectors of its items: the arrays that searches use, not copies."""
+        snapshot = self._snapshot(table)
+        return "-".join(map(str, snapshot.version)), snapshot.seqs, snapshot.X
 
     def _subset(self, table: int, snapshot: "_Snapshot", where: Where) -> tuple[NeighborSearch | None, NDArray[np.int64]]:
         """Return a search among the items that a filter selects, and their seqs. The last one is kept."""

@@ -150,9 +150,9 @@ class PostgresStore:
         with self.lock, self._errors():
             return int(self.db.execute(f"SELECT count(*) FROM {self._name(table)} WHERE {text}", values).fetchone()[0])
 
-    def items(self, table: int, where: Where | None = None) -> Iterator[Item]:
+    def items(self, table: int, where: Where | None = None, after: int = -1) -> Iterator[Item]:
         text, values = _sql(where)
-        query, after = f"SELECT {COLUMNS} FROM {self._name(table)} WHERE seq > %s AND ({text}) ORDER BY seq LIMIT {PAGE}", -1
+        query = f"SELECT {COLUMNS} FROM {self._name(table)} WHERE seq > %s AND ({text}) ORDER BY seq LIMIT {PAGE}"
         while True:
             with self.lock, self._errors():
                 rows = self.db.execute(query, [after, *values]).fetchall()

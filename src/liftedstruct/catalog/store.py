@@ -101,8 +101,8 @@ class Store(Protocol):
     def count(self, table: int, where: Where | None = None) -> int:
         """Return the number of items that a filter selects."""
 
-    def items(self, table: int, where: Where | None = None) -> Iterator[Item]:
-        """Yield the items that a filter selects, in the order of insertion."""
+    def items(self, table: int, where: Where | None = None, after: int = -1) -> Iterator[Item]:
+        """Yield the items that a filter selects, in the order of insertion, from the first whose `seq` is beyond `after`."""
 
     def get(self, table: int, seqs: Sequence[int]) -> dict[int, tuple[Item, Vectors]]:
         """Return items and their vectors by `seq`; those that are gone are left out."""

@@ -1,0 +1,17 @@
+"""A catalog over HTTP: search, items, images, classes; and the pages of the explorer."""
+
+from typing import Any
+
+from liftedstruct.runtime.extras import require
+from liftedstruct.runtime.lazy import lazy_names
+
+__all__ = ["create_app", "run_server"]
+
+_get = lazy_names(__name__, {"app": ("create_app",), "guard": ("run_server",)})
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in ("fastapi", "uvicorn", "python_multipart"):
+            require(module, "serve")
+    return _get(name)
