@@ -1,11 +1,11 @@
 // Camera: the point at the center of the canvas, and the zoom, the side of the whole map in CSS pixels.
 
-const FLIGHT = 550; // milliseconds of an animation to an image or between views
-const calm = matchMedia("(prefers-reduced-motion: reduce)");
-const ease = (t) => (t < 0.5 ? 4 * t ** 3 : 1 - (2 - 2 * t) ** 3 / 2);
-const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+export const FLIGHT = 550; // milliseconds of an animation to an image or between views
+export const calm = matchMedia("(prefers-reduced-motion: reduce)");
+export const ease = (t) => (t < 0.5 ? 4 * t ** 3 : 1 - (2 - 2 * t) ** 3 / 2);
+export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
-class Camera {
+export class Camera {
   constructor(n, onMove) {
     Object.assign(this, { n, onMove, x: 0.5, y: 0.5, zoom: 1, width: 0, height: 0, flight: null });
   }
