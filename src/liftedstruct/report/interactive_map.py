@@ -24,7 +24,7 @@ from liftedstruct.figures.array_checks import places_in_groups
 from liftedstruct.report.inline import resource, webp
 from liftedstruct.runtime.progress import Bar
 
-__all__ = ["NoRoomError", "View", "map_html", "places_on_map"]
+__all__ = ["NoRoomError", "View", "map_html", "moved_apart", "places_on_map"]
 
 SCRIPTS = ("data", "camera", "picture", "names", "panel", "chosen", "input")  # map_*.js, then map.js
 SIDES = (96, 64, 48, 32)  # of thumbnails, in pixels; multiples of WebP's 16-pixel blocks
@@ -121,12 +121,17 @@ def _inlined(name: str) -> str:
 def places_on_map(positions: NDArray[np.floating]) -> NDArray[np.float32]:
     """Return positions in the unit square, y down, with images at the same spot moved apart along a spiral.          (n, 2)"""
     places = _in_unit_square(positions * np.array([1.0, -1.0]))
-    step = 1 / (APART * len(positions) ** 0.5)
-    _, spot = np.unique(np.rint(places * (4 / step)).astype(np.int64), axis=0, return_inverse=True)
+    return _in_unit_square(moved_apart(places)).astype(np.float32)
+
+
+def moved_apart(places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Move images at the same spot of the unit square apart along a spiral; single images all move by the same offset."""
+    step = 1 / (APART * len(places) ** 0.5)
+    spot = np.rint(places * (4 / step)).astype(np.int64) @ (1 << 32, 1)
     seed = places_in_groups(spot)  # 0, 1, 2, ... among the images at one spot
-    radius = 0.7 * step * np.sqrt(seed + 0.5)  # single images all move by the same offset
-    places += radius[:, None] * np.column_stack((np.cos(GOLDEN * seed), np.sin(GOLDEN * seed)))
-    return _in_unit_square(places).astype(np.float32)
+    radius = 0.7 * step * np.sqrt(seed + 0.5)
+    moved: NDArray[np.float64] = places + radius[:, None] * np.column_stack((np.cos(GOLDEN * seed), np.sin(GOLDEN * seed)))
+    return moved
 
 
 def _in_unit_square(positions: NDArray[np.floating]) -> NDArray[np.float64]:
