@@ -1,86 +1,62 @@
-// Cards of items, and the sheet of one item. Names are untrusted and only set as text.
+// Cards of items. Names are untrusted and only set as text.
 
 import * as api from "./api.js";
+import { counted, element, named, nearness } from "./map/map_panel.js";
 
-export function element(tag, className, ...content) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.append(...content.filter((each) => each !== null && each !== undefined));
+export { counted, element, named, nearness };
+
+// Return an element with properties, a label for screen readers, and listeners by event.
+export function control(tag, { label, on = {}, ...properties }, ...content) {
+  const made = Object.assign(element(tag, "", ...content), properties);
+  if (label) made.setAttribute("aria-label", label);
+  for (const [type, run] of Object.entries(on)) made.addEventListener(type, run);
   return made;
 }
 
-export function button(className, label, run) {
-  const made = element("button", className, label);
-  made.type = "button";
-  made.addEventListener("click", run);
-  return made;
-}
-
-// Return a name in a bdi element, so that right-to-left text does not affect the text around it.
-export function named(className, text) {
-  const made = element("bdi", className);
-  for (const part of text.match(/[^_/.-]+[_/.-]*|[_/.-]+/g) ?? []) made.append(part, document.createElement("wbr"));
-  return made;
-}
-
-export function counted(number, one, many) {
-  return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
-}
-
-export function nearness(distance) {
-  return distance === 0 ? "0" : distance < 0.001 || distance >= 100000 ? distance.toExponential(2) : distance.toPrecision(3);
+export function button(className, text, run, label) {
+  return control("button", { type: "button", className, label, on: { click: run } }, text);
 }
 
 // Return the image of an item, or a placeholder that says why there is none.
 export function picture(item, size = 192, address = api.thumbnail(item.id, size)) {
   const frame = element("span", "picture");
   const missing = (text) => frame.replaceChildren(element("span", "missing", text));
-  if (!item.has_image) {
-    missing("no image file");
-    return frame;
-  }
-  const image = element("img");
-  Object.assign(image, { alt: "", loading: "lazy", decoding: "async", draggable: false });
-  image.addEventListener("error", () => missing("image file not found"));
-  image.src = address;
-  frame.append(image);
+  const image = control("img", { alt: "", loading: "lazy", decoding: "async", draggable: false });
+  image.addEventListener("error", () => missing("image cannot be read"));
+  if (item.has_image) frame.append(Object.assign(image, { src: address }));
+  else missing("image file not found");
   return frame;
 }
 
 // Return a bar of a distance, with a tick at the threshold.
 function bar(distance, threshold, most) {
+  const percent = (value) => `${Math.min(100, (100 * value) / most)}%`;
   const track = element("span", "track", element("span", "fill"));
-  track.setAttribute("aria-hidden", "true");
-  track.firstChild.style.width = `${Math.min(100, (100 * distance) / most)}%`;
-  if (threshold !== null) {
-    const tick = element("span", "tick");
-    tick.style.insetInlineStart = `${Math.min(100, (100 * threshold) / most)}%`;
-    track.append(tick);
-  }
+  track.firstChild.style.width = percent(distance);
+  if (threshold === null) return track;
+  track.append(element("span", "tick"));
+  track.lastChild.style.insetInlineStart = percent(threshold);
   return track;
 }
 
-// Return a card: {id, product, has_image, distance}; options are `threshold` and `most` of the bar of the distance, `note`
-// (text or element), `actions` ([[label, function], ...]) and `onOpen`.
+// Return a card of {id, product, has_image, distance}. Options are `threshold` and `most`, the end of the bar of the distance;
+// `note`, a text or an element; `actions`, [[label, function], ...]; and `onOpen`.
 export function card(item, { threshold = null, most = 1, note = null, actions = [], onOpen } = {}) {
-  const near = item.distance !== undefined && item.distance !== null;
+  const near = Number.isFinite(item.distance);
   const kind = near && threshold !== null ? (item.distance <= threshold ? "right" : "beyond") : "";
   const title = item.product || item.id;
-  const made = element("article", `card ${kind}`);
+  const open = button("open", picture(item, 320), onOpen, `Open ${title}`);
+  const names = [named("product", item.product || "no product"), named("id", item.id)].map((name) => element("p", "name", name));
+  names[1].title = item.id;
+  const made = element("article", `card ${kind}`, open, ...names);
   made.dataset.id = item.id;
-  const open = button("open", picture(item, 320), onOpen);
-  open.setAttribute("aria-label", `Open ${title}`);
-  const caption = named("id", item.id);
-  caption.title = item.id;
-  made.append(open, element("p", "name", named("product", item.product || "no product")), element("p", "name", caption));
   if (near) {
-    const words = { right: "✓ match", beyond: "– no match" }[kind];
-    const line = element("p", "near", element("span", "distance", `distance ${nearness(item.distance)}`));
-    if (words) line.append(element("span", "said", words));
-    made.append(line, bar(item.distance, threshold, most));
+    const said = { right: "✓ match", beyond: "– no match" }[kind] ?? "";
+    const distance = element("span", "distance", `distance ${nearness(item.distance)}`);
+    made.append(element("p", "near", distance, element("span", "said", said)), bar(item.distance, threshold, most));
   }
   if (note) made.append(element("p", "note", note));
-  if (actions.length) made.append(element("p", "actions", ...actions.map(([label, run]) => button("", label, run))));
-  for (const each of made.querySelectorAll(".actions button")) each.setAttribute("aria-label", `${each.textContent}: ${title}`);
+  const buttons = actions.map(([label, run]) => button("", label, run, `${label}: ${title}`));
+  if (buttons.length) made.append(element("p", "actions", ...buttons));
   return made;
 }

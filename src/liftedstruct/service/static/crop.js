@@ -1,61 +1,61 @@
 // A box on a photo that selects the part to search, moved and resized with mouse, touch and keyboard.
 
-import { element } from "./cards.js";
+import { control, element } from "./cards.js";
 
 const LEAST = 0.05; // side of the box, as a fraction of the photo
 const STEP = 0.02; // of an arrow key
 const WHOLE = [0, 0, 1, 1];
-const EDGE = { mouse: 10, pen: 16, touch: 26 }; // pixels from an edge that resize
+const REACH = { mouse: 10, pen: 16, touch: 26 }; // pixels from a side that move it
 const MOVES = { ArrowLeft: [-STEP, 0], ArrowRight: [STEP, 0], ArrowUp: [0, -STEP], ArrowDown: [0, STEP] };
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
+// Return an interval with one side moved (-1 is the first, 1 the second) or both (0).
+function moved(from, size, side, by) {
+  if (side < 0) return [clamp(from + by, 0, from + size - LEAST), size - clamp(by, -from, size - LEAST)];
+  return side > 0 ? [from, clamp(size + by, LEAST, 1 - from)] : [clamp(from + by, 0, 1 - size), size];
+}
+
 export class Crop {
-  // `onChange` is called with the box, as fractions [x, y, width, height], or null for the whole photo.
+  // `onChange` is called with "x,y,width,height" in fractions of the photo, or "" for the whole photo.
   constructor(image, onChange) {
-    Object.assign(this, { onChange, box: [...WHOLE], held: null });
-    this.frame = element("div", "box", ...["nw", "ne", "sw", "se"].map((corner) => element("i", corner)));
-    this.frame.tabIndex = 0;
+    Object.assign(this, { onChange, held: null });
+    const on = { keydown: (event) => this.key(event) };
+    this.frame = control("div", { className: "box", tabIndex: 0, on }, ...["nw", "ne", "sw", "se"].map((at) => element("i", at)));
     this.frame.setAttribute("role", "application");
     this.frame.setAttribute("aria-roledescription", "crop box");
-    this.root = element("div", "crop", image, this.frame);
-    this.root.addEventListener("pointerdown", (event) => this.grab(event));
-    this.root.addEventListener("pointermove", (event) => this.drag(event));
-    for (const type of ["pointerup", "pointercancel"]) this.root.addEventListener(type, () => (this.held = null));
-    this.root.addEventListener("dblclick", () => this.set(WHOLE));
-    this.frame.addEventListener("keydown", (event) => this.key(event));
-    this.draw();
+    const release = () => (this.held = null);
+    this.root = control("div", { className: "crop", on: {
+      pointerdown: (event) => this.grab(event), pointermove: (event) => this.drag(event), pointerup: release,
+      pointercancel: release, dblclick: () => this.set(WHOLE),
+    } }, image, this.frame);
+    this.show("");
   }
 
   get value() {
-    return this.box[2] > 0.999 && this.box[3] > 0.999 ? null : this.box.map((each) => Math.round(each * 1e4) / 1e4);
+    const whole = Math.min(this.box[2], this.box[3]) > 0.999;
+    return whole ? "" : this.box.map((each) => Math.floor(each * 1e4 + 1e-6) / 1e4).join(",");
   }
 
-  // Set the box without telling.
-  show(box) {
-    this.box = [...(box ?? WHOLE)];
-    this.draw();
+  // Show a box without telling.
+  show(value) {
+    this.box = value ? value.split(",").map(Number) : [...WHOLE];
+    ["left", "top", "width", "height"].forEach((name, at) => (this.frame.style[name] = `${100 * this.box[at]}%`));
+    this.root.classList.toggle("part", this.value !== "");
+    const [x, y, width, height] = this.box.map((each) => Math.round(100 * each));
+    const said = this.value ? `${width} × ${height} % of the photo, from ${x}, ${y} %` : "the whole photo";
+    this.frame.setAttribute("aria-label", `Part to search: ${said}. Arrow keys move it, with Shift resize it, Escape resets it.`);
   }
 
-  set([x, y, width, height]) {
-    const [w, h] = [clamp(width, LEAST, 1), clamp(height, LEAST, 1)];
-    this.show([clamp(x, 0, 1 - w), clamp(y, 0, 1 - h), w, h]);
+  set(box) {
+    this.show(box.join(","));
     this.onChange(this.value);
   }
 
-  draw() {
-    const names = ["left", "top", "width", "height"];
-    names.forEach((name, place) => (this.frame.style[name] = `${100 * this.box[place]}%`));
-    this.root.classList.toggle("part", this.value !== null);
-    const [x, y, width, height] = this.box.map((each) => Math.round(100 * each));
-    const said = this.value ? `${width} × ${height} % of the photo, from ${x}, ${y} %` : "the whole photo";
-    this.frame.setAttribute("aria-label", `Part to search: ${said}. Arrow keys move, with Shift they resize, Escape resets.`);
-  }
-
-  // Return a point of the screen as a fraction of the photo, and how near it must be to an edge to take it.
+  // Return a point of the screen and the reach of the pointer, in fractions of the photo.
   at(event) {
     const { left, top, width, height } = this.root.getBoundingClientRect();
-    const reach = EDGE[event.pointerType] ?? EDGE.mouse;
+    const reach = REACH[event.pointerType] ?? REACH.mouse;
     return [(event.clientX - left) / width, (event.clientY - top) / height, reach / width, reach / height];
   }
 
@@ -64,40 +64,31 @@ export class Crop {
     const [px, py, rx, ry] = this.at(event);
     const [x, y, w, h] = this.box;
     const inside = px > x - rx && px < x + w + rx && py > y - ry && py < y + h + ry;
-    const side = (p, from, size, reach) => (Math.abs(p - from) < reach ? -1 : Math.abs(p - from - size) < reach ? 1 : 0);
-    const [sx, sy] = inside ? [side(px, x, w, rx), side(py, y, h, ry)] : [0, 0];
-    const anew = !inside || (!this.value && !sx && !sy); // draws another box
-    this.held = { px, py, sx, sy, anew, box: [...this.box] };
+    const side = (p, from, size, reach) => inside && (Math.abs(p - from - size) < reach) - (Math.abs(p - from) < reach);
+    const [sx, sy] = [side(px, x, w, rx), side(py, y, h, ry)];
+    this.held = { px, py, sx, sy, another: !inside || (!this.value && !sx && !sy), box: this.box };
     this.root.setPointerCapture(event.pointerId);
   }
 
   drag(event) {
     if (!this.held) return;
-    const { px, py, sx, sy, anew, box } = this.held;
+    const { px, py, sx, sy, another, box } = this.held;
     const [qx, qy] = this.at(event).map((each) => clamp(each, 0, 1));
-    if (anew) {
-      if (Math.max(Math.abs(qx - px), Math.abs(qy - py)) < LEAST) return; // a click is none
-      this.set([Math.min(px, qx), Math.min(py, qy), Math.abs(qx - px), Math.abs(qy - py)]);
-      return;
-    }
-    this.resize(box, sx, sy, qx - px, qy - py);
+    const drawn = [Math.min(px, qx), Math.min(py, qy), Math.abs(qx - px), Math.abs(qy - py)];
+    if (!another) this.move(box, sx, sy, qx - px, qy - py);
+    else if (Math.min(drawn[2], drawn[3]) > LEAST) this.set(drawn); // a click draws none
   }
 
-  // Move a box, or those of its sides that are given: -1 is left or top, 1 is right or bottom.
-  resize([x, y, w, h], sx, sy, dx, dy) {
-    const along = (from, size, side, by) => {
-      if (side < 0) return [clamp(from + by, 0, from + size - LEAST), size - clamp(by, -from, size - LEAST)];
-      return side > 0 ? [from, clamp(size + by, LEAST, 1 - from)] : [from, size];
-    };
-    if (!sx && !sy) return this.set([x + dx, y + dy, w, h]);
-    const [[left, width], [top, height]] = [along(x, w, sx, dx), along(y, h, sy, dy)];
-    return this.set([left, top, width, height]);
+  move([x, y, w, h], sx, sy, dx, dy) {
+    const [left, width] = sx || !sy ? moved(x, w, sx, dx) : [x, w]; // a side moves across itself only
+    const [top, height] = sy || !sx ? moved(y, h, sy, dy) : [y, h];
+    this.set([left, top, width, height]);
   }
 
   key(event) {
-    if (event.key === "Escape" && this.value) this.set(WHOLE);
-    else if (event.key in MOVES && event.shiftKey) this.resize(this.box, 1, 1, ...MOVES[event.key]);
-    else if (event.key in MOVES) this.resize(this.box, 0, 0, ...MOVES[event.key]);
+    const side = event.shiftKey ? 1 : 0;
+    if (event.key in MOVES) this.move(this.box, side, side, ...MOVES[event.key]);
+    else if (event.key === "Escape" && this.value) this.set(WHOLE);
     else return;
     event.preventDefault();
   }

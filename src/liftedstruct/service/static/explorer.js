@@ -8,7 +8,7 @@ import { openSheet } from "./sheet.js";
 const MODULES = { find: "./find.js", map: "./map_tab.js", review: "./review.js" };
 const RETRY = 700; // milliseconds, while the catalog is loaded
 
-const find = (selector) => document.querySelector(selector);
+const one = (selector) => document.querySelector(selector);
 const tabs = {}; // name -> {root, ready: promise of {show, hide}}
 let current = null;
 
@@ -26,92 +26,79 @@ const app = {
   },
   // Tell screen readers.
   say(text) {
-    find(".live").textContent = text;
+    one(".live").textContent = text;
   },
-  // Show an error, or nothing.
+  // Show an error, or remove it.
   fail(error) {
-    find(".banner").hidden = !error;
-    find(".banner p").textContent = error ? error.message : "";
+    one(".banner").hidden = !error;
+    one(".banner p").textContent = error ? error.message : "";
   },
   card: (item, options = {}) => card(item, { onOpen: () => app.openItem(item.id), ...options }),
-  openItem: (id) => openSheet(find(".sheet"), app, id),
+  openItem: (id) => openSheet(one(".sheet"), app, id),
 };
 
-// Return the tab and its parameters that the hash names.
-function place() {
-  const [tab, params = ""] = location.hash.slice(1).split(/\?(.*)/s);
-  return [tab in MODULES ? tab : "find", new URLSearchParams(params)];
-}
-
 function mounted(name) {
-  if (!tabs[name]) {
-    const root = element("section", `tab ${name}`);
-    root.setAttribute("aria-label", name[0].toUpperCase() + name.slice(1));
-    root.hidden = true;
-    find("main").append(root);
-    const missing = (error) => {
-      root.replaceChildren(element("p", "loading", `This view cannot be shown: ${error.message}`));
-      return { show() {}, hide() {} };
-    };
-    tabs[name] = { root, ready: import(MODULES[name]).then((module) => module.mount(root, app)).catch(missing) };
-  }
-  return tabs[name];
+  if (tabs[name]) return tabs[name];
+  const link = one(`.tabs a[href="#${name}"]`);
+  const root = element("section", `tab ${name}`);
+  root.hidden = true;
+  root.setAttribute("aria-label", link.textContent);
+  one("main").append(root);
+  const missing = (error) => {
+    console.error(error);
+    root.replaceChildren(element("p", "loading", `This view cannot be shown: ${error.message}`));
+    return { show() {}, hide() {} };
+  };
+  const ready = import(MODULES[name]).then((module) => module.mount(root, app)).catch(missing);
+  return (tabs[name] = { root, ready });
 }
 
 async function route() {
-  const [name, params] = place();
+  const [named, params = ""] = location.hash.slice(1).split(/\?(.*)/s);
+  const name = named in MODULES ? named : "find";
+  const tab = mounted(name);
   app.fail(null);
-  find(".sheet").close();
+  one(".sheet").close();
   for (const link of document.querySelectorAll(".tabs a")) {
     if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const tab = mounted(name);
   if (current && current !== tab) {
     current.root.hidden = true;
     current.ready.then((view) => view.hide());
   }
   current = tab;
   tab.root.hidden = false;
-  document.title = `${tab.root.getAttribute("aria-label")} – ${catalogName()}`;
+  document.title = `${tab.root.getAttribute("aria-label")} – ${one("h1").textContent}`;
   const view = await tab.ready;
-  if (current === tab) view.show(params);
+  if (current === tab) view.show(new URLSearchParams(params));
 }
 
-// Return the name of the catalog: the last part of its address.
-function catalogName() {
-  return app.status.address.split(/[/#\\]/).filter(Boolean).at(-1) ?? "Catalog";
-}
-
-function head() {
-  const { items, products, model, address } = app.status;
-  find("h1 bdi").textContent = catalogName();
-  find("h1").title = address;
-  const parts = [counted(items, "item", "items"), counted(products, "product", "products")];
-  find(".about").replaceChildren(parts.join(" · "), element("span", "model", " · ", element("bdi", "", model.name), `, ${model.dim}-d`));
+function drawHead({ items, products, model, address }) {
+  one("h1 bdi").textContent = address.split(/[/#\\]/).filter(Boolean).at(-1) ?? "Catalog";
+  one("h1").title = address;
+  const counts = `${counted(items, "item", "items")} · ${counted(products, "product", "products")}`;
+  one(".about").replaceChildren(counts, element("span", "model", " · ", element("bdi", "", model.name), `, ${model.dim}-d`));
 }
 
 async function start() {
-  find(".banner button").addEventListener("click", () => app.fail(null));
-  find(".skip").addEventListener("click", (event) => {
-    event.preventDefault(); // the hash is the place in the page's history
-    find("main").focus();
+  one(".banner button").addEventListener("click", () => app.fail(null));
+  one(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the hash is the view
+    one("main").focus();
   });
-  for (;;) {
+  while (!app.status) {
     try {
       app.status = await api.get("status");
-      break;
     } catch (error) {
-      find(".loading").textContent = error.status === 503 ? "Loading the catalog …" : error.message;
-      if (error.status !== 503 && error.status !== 0) return;
+      one(".loading").textContent = error.status === 503 ? "Loading the catalog …" : error.message;
       await new Promise((done) => setTimeout(done, RETRY));
     }
   }
-  find(".loading").remove();
-  head();
-  mounted("find"); // takes dropped and pasted photos on every tab
-  window.addEventListener("hashchange", route);
-  window.addEventListener("popstate", route);
+  one(".loading").remove();
+  drawHead(app.status);
+  mounted("find"); // takes photos on every tab
+  window.addEventListener("popstate", route); // also when the hash is changed by hand
   route();
 }
 

@@ -1,6 +1,7 @@
 // Find: a photo or an item is the query, the answers are cards. The hash holds everything but the pixels of a photo.
 
-import { button, counted, element, named, nearness, picture } from "./cards.js";
+import { answerOf } from "./answer.js";
+import { button, control, element, named, picture } from "./cards.js";
 import { Crop } from "./crop.js";
 import { Facets } from "./facets.js";
 
@@ -8,15 +9,16 @@ const PAUSE = 220; // milliseconds without a change before the photo is searched
 const HUGE = 8e6; // bytes of a photo that is scaled down before it is sent
 const SIDE = 2048; // to this many pixels
 const KEPT = 20; // photos for the back button
+const PAGE = 24; // items to start from
 const COUNTS = [10, 20, 50, 100];
 
-// Return a huge photo scaled down and turned upright; any other, or one that the browser cannot read, as it is.
-async function light(file) {
+// Return a huge photo scaled down and upright; any other, and one that the browser cannot read, as it is.
+async function prepared(file) {
   if (file.size <= HUGE) return file;
   try {
     const bitmap = await createImageBitmap(file, { imageOrientation: "from-image" });
     const scale = Math.min(1, SIDE / Math.max(bitmap.width, bitmap.height));
-    const canvas = new OffscreenCanvas(Math.round(bitmap.width * scale), Math.round(bitmap.height * scale));
+    const canvas = new OffscreenCanvas(Math.ceil(bitmap.width * scale), Math.ceil(bitmap.height * scale));
     canvas.getContext("2d").drawImage(bitmap, 0, 0, canvas.width, canvas.height);
     return await canvas.convertToBlob({ type: "image/webp", quality: 0.95 });
   } catch {
@@ -24,104 +26,74 @@ async function light(file) {
   }
 }
 
-function fileInput(label, run) {
-  const input = element("input", "unseen");
-  Object.assign(input, { type: "file", accept: "image/*" });
-  input.addEventListener("change", () => {
-    if (input.files.length) run([...input.files]);
-    input.value = "";
-  });
-  return [input, element("label", "button", input, label)];
-}
-
 class Find {
   constructor(root, app) {
     Object.assign(this, { root, app, photos: new Map(), params: {}, request: null, timer: 0, crop: null });
-    const { items, fields, model } = app.status;
-    this.photographic = Boolean(model.sha);
+    const { items, fields, model, address } = app.status;
+    const vectors = "A photo cannot be searched: the catalog holds vectors only, without a model. Start from an item.";
+    this.refusal = items ? (model.sha ? "" : vectors) : "The catalog is empty. Add images first.";
+    this.listen();
+    if (!items) {
+      const code = element("code", "", `liftedstruct catalog add ${address} photos/`);
+      const text = element("p", "", "Add images with ", code, ", then reload this page.");
+      const reload = button("button primary", "Reload", () => location.reload());
+      root.append(element("div", "empty", element("h2", "", "The catalog is empty"), text, reload));
+      return;
+    }
     this.query = element("div", "query");
     this.facets = new Facets(fields, (where) => this.change({ where }));
-    this.k = element("select", "", ...COUNTS.map((count) => new Option(count, count)));
-    this.k.addEventListener("change", () => this.change({ k: this.k.value }));
-    this.group = element("input");
-    this.group.type = "checkbox";
-    this.group.addEventListener("change", () => this.change({ group: this.group.checked ? "product" : "" }));
-    const options = element("p", "options", element("label", "", "Show ", this.k, " answers"), element("label", "", this.group, " one per product"));
+    const k = () => this.change({ k: this.k.value });
+    this.k = control("select", { on: { change: k } }, ...COUNTS.map((count) => new Option(count, count)));
+    const group = () => this.change({ group: this.group.checked ? "product" : "" });
+    this.group = control("input", { type: "checkbox", on: { change: group } });
+    const labels = [element("label", "", "Show ", this.k, " answers"), element("label", "", this.group, "one per product")];
+    const options = element("p", "options", ...labels);
     this.filters = element("details", "filters", element("summary", "", "Filters and options"), options, this.facets.root);
     this.filters.open = matchMedia("(min-width: 761px)").matches;
-    this.answer = element("div", "answer");
-    this.answer.setAttribute("aria-label", "Answers");
-    this.answer.setAttribute("role", "region");
-    this.drop = element("div", "dropping", element("p", "", "Drop the photo to search for it"));
-    this.drop.hidden = true;
-    document.body.append(this.drop);
-    if (items) root.append(element("div", "controls", this.query, this.filters), this.answer);
-    else root.append(this.nothing());
-    this.listen();
+    this.answer = control("div", { className: "answer", role: "region", label: "Answers" });
+    root.append(element("div", "controls", this.query, this.filters), this.answer);
   }
 
-  nothing() {
-    const code = element("code", "", `liftedstruct catalog add ${this.app.status.address} photos/`);
-    const text = element("p", "", "Add images with ", code, " and reload this page.");
-    return element("div", "empty", element("h2", "", "The catalog is empty"), text, button("primary", "Reload", () => location.reload()));
-  }
-
-  // Photos are taken from anywhere on the page, on every tab.
+  // Take photos from anywhere on the page, on every tab.
   listen() {
-    const holds = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
-    document.addEventListener("dragover", (event) => {
-      if (!holds(event)) return;
+    const target = control("div", { className: "dropping", hidden: true }, element("p", "", "Drop the photo to search for it"));
+    document.body.append(target);
+    const on = (type, files, run) => document.addEventListener(type, (event) => {
+      target.hidden = true;
+      if (!files(event)) return;
       event.preventDefault();
-      this.drop.hidden = false;
+      run(event);
     });
-    document.addEventListener("dragleave", (event) => event.relatedTarget || (this.drop.hidden = true));
-    document.addEventListener("drop", (event) => {
-      this.drop.hidden = true;
-      if (!holds(event)) return;
-      event.preventDefault();
-      this.take([...event.dataTransfer.files]);
-    });
-    document.addEventListener("paste", (event) => {
-      const files = [...(event.clipboardData?.files ?? [])];
-      if (!files.length) return;
-      event.preventDefault();
-      this.take(files);
-    });
+    const dragged = (event) => event.dataTransfer?.types.includes("Files");
+    on("dragover", dragged, () => (target.hidden = false));
+    on("dragleave", dragged, (event) => (target.hidden = !event.relatedTarget));
+    on("drop", dragged, (event) => this.take(event.dataTransfer.files));
+    on("paste", (event) => event.clipboardData?.files.length, (event) => this.take(event.clipboardData.files));
   }
 
-  // Search for a photo that was dropped, pasted or chosen.
+  // Search for a photo that was dropped, pasted or chosen: the first image of the files.
   take(files) {
-    const { app } = this;
-    const file = files.find((each) => each.type.startsWith("image/")) ?? files[0];
-    if (!app.status.items) return app.fail(new Error("The catalog is empty. Add images first."));
-    if (!this.photographic) return app.fail(new Error(this.reason()));
-    const number = Math.max(0, ...this.photos.keys()) + 1;
-    this.photos.set(number, { name: file.name || "pasted photo", url: URL.createObjectURL(file), sent: light(file) });
-    for (const old of [...this.photos.keys()].slice(0, -KEPT)) {
-      URL.revokeObjectURL(this.photos.get(old).url);
-      this.photos.delete(old);
+    const { app, photos } = this;
+    const file = [...files].find((each) => each.type.startsWith("image/")) ?? files[0];
+    if (!file || this.refusal) return app.fail(file && new Error(this.refusal));
+    const number = Math.max(0, ...photos.keys()) + 1;
+    photos.set(number, { name: file.name, url: URL.createObjectURL(file), sent: prepared(file) });
+    for (const old of [...photos.keys()].slice(0, -KEPT)) {
+      URL.revokeObjectURL(photos.get(old).url);
+      photos.delete(old);
     }
-    return app.go(app.hash("find", { ...this.kept(), photo: number }));
+    return this.start({ photo: number });
   }
 
-  reason() {
-    return "A photo cannot be searched: the catalog holds vectors only, without a model. Start from one of its items.";
-  }
-
-  // Return the parameters that the next query keeps.
-  kept() {
+  // Start another query with the filter and the options of this one.
+  start(query) {
     const { where, k, group } = this.params;
-    return { where, k, group };
+    this.app.go(this.app.hash("find", { where, k, group, ...query }));
+    window.scrollTo({ top: 0 });
   }
 
-  // Change parameters of the query that is shown.
   change(changed) {
     this.app.go(this.app.hash("find", { ...this.params, ...changed }), { replace: true });
-  }
-
-  similar(id) {
-    this.app.go(this.app.hash("find", { ...this.kept(), id }));
-    window.scrollTo({ top: 0 });
   }
 
   hide() {
@@ -130,167 +102,119 @@ class Find {
   }
 
   show(params) {
-    if (!this.app.status.items) return;
+    if (!this.query) return;
     const before = this.params;
     this.params = Object.fromEntries(params);
-    const { id = "", photo = "", crop = "", where = "", k = "20", group = "" } = this.params;
-    if (!this.query.firstChild || id !== before.id || photo !== before.photo) this.drawQuery(id, photo);
-    if (this.crop && crop !== (this.crop.value ?? "").toString()) this.crop.show(crop ? crop.split(",").map(Number) : null);
+    const { id, photo, crop = "", where = "", k = "20", group = "" } = this.params;
+    const same = this.query.firstChild && id === before.id && photo === before.photo;
+    if (!same) this.drawQuery(id, this.photos.get(Number(photo)), photo);
+    if (this.crop && crop !== this.crop.value) this.crop.show(crop);
     if (where !== this.facets.input.value) this.facets.show(where);
     this.k.value = COUNTS.includes(Number(k)) ? k : "20";
     this.group.checked = Boolean(group);
-    clearTimeout(this.timer);
-    this.request?.abort();
-    const wait = crop !== (before.crop ?? "") && photo === before.photo ? PAUSE : 0; // while the box moves
-    this.timer = setTimeout(() => this.search(), wait);
+    this.hide();
+    this.timer = setTimeout(() => this.search(), same && crop !== (before.crop ?? "") ? PAUSE : 0); // the box may move on
   }
 
-  drawQuery(id, photo) {
-    const { app } = this;
+  chooser(className, text, capture) {
+    const change = () => this.take(input.files);
+    const input = control("input", { className: "unseen", type: "file", accept: "image/*", disabled: this.refusal, on: { change } });
+    if (capture) input.setAttribute("capture", capture);
+    return element("label", `button ${className}`, input, text);
+  }
+
+  drawQuery(id, photo, wanted) {
+    const another = this.chooser("primary", photo || id ? "Another photo" : "Choose a photo");
+    const buttons = element("p", "buttons", another, this.chooser("camera", "Take a photo", "environment"));
+    const leave = button("close", "×", () => this.start({}), "Remove the query");
+    const shown = element("div", "shown", leave);
     this.crop = null;
-    const leave = button("close", "×", () => app.go(app.hash("find", this.kept())));
-    leave.setAttribute("aria-label", "Remove the query");
-    const kept = this.photos.get(Number(photo));
-    const [, choose] = fileInput(kept || id ? "Another photo" : "Choose a photo", (files) => this.take(files));
-    const [camera, shoot] = fileInput("Take a photo", (files) => this.take(files));
-    camera.setAttribute("capture", "environment");
-    choose.classList.add("primary");
-    shoot.classList.add("camera");
-    const buttons = element("p", "buttons", choose, shoot);
-    if (!this.photographic) {
-      for (const each of [choose, shoot]) each.firstChild.disabled = true;
-      buttons.append(element("span", "soft", this.reason()));
-    }
-    if (kept) {
-      const image = element("img");
-      Object.assign(image, { alt: `Query: ${kept.name}`, draggable: false });
-      image.addEventListener("error", () => image.replaceWith(element("span", "missing", "The browser cannot show this photo.")));
-      image.src = kept.url;
-      this.crop = new Crop(image, (box) => this.change({ crop: box ? box.join(",") : "" }));
-      const hint = element("p", "hint", "Drag on the photo to search a part of it.");
-      this.query.replaceChildren(element("div", "shown", this.crop.root, leave), element("p", "name", named("", kept.name)), hint, buttons);
+    if (photo) {
+      const failed = () => image.replaceWith(element("span", "missing", "The browser cannot show this photo."));
+      const image = control("img", { alt: `Query: ${photo.name}`, draggable: false, src: photo.url, on: { error: failed } });
+      this.crop = new Crop(image, (crop) => this.change({ crop }));
+      shown.prepend(this.crop.root);
+      const name = element("p", "name", named("", photo.name));
+      this.query.replaceChildren(shown, name, element("p", "hint", "Drag on the photo to search a part of it."), buttons);
     } else if (id) {
-      const shown = element("div", "shown");
-      const name = named("product", id);
-      this.query.replaceChildren(shown, element("p", "name", name), element("p", "name", named("id", id)), buttons);
-      shown.append(leave);
-      app.api.get(app.api.item(id)).then((item) => {
+      const name = element("p", "name", named("product", " "));
+      this.query.replaceChildren(shown, name, element("p", "name", named("id", id)), buttons);
+      this.app.api.get(this.app.api.item(id)).then((item) => {
         shown.prepend(picture(item, 512));
-        name.replaceWith(named("product", item.product || "no product"));
-      }, () => shown.prepend(element("span", "picture", element("span", "missing", "no such item"))));
+        name.replaceChildren(named("product", item.product || "no product"));
+      }, (error) => shown.prepend(element("span", "picture", element("span", "missing", error.message))));
     } else {
-      const text = this.photographic ? "Drop a photo anywhere, paste it, or choose a file." : "";
-      const gone = photo ? element("p", "soft", "The photo of this address is gone: photos are never stored. Choose it again.") : null;
-      this.query.replaceChildren(element("div", "zone", element("h2", "", "Find by photo"), gone, element("p", "soft", text), buttons));
+      const gone = wanted ? "The photo of this address is gone, since photos are not stored. Choose it again." : "";
+      const text = element("p", "soft", this.refusal || gone || "Drop a photo anywhere, paste it, or choose a file.");
+      this.query.replaceChildren(element("div", "zone", element("h2", "", "Find by photo"), text, buttons));
     }
   }
 
   async search() {
-    const request = new AbortController();
-    this.request = request;
-    const { id, photo, crop, where, k = 20, group } = this.params;
+    const { app, params: { id, photo, crop, where, k = 20, group: group_by } } = this;
+    const request = (this.request = new AbortController());
+    const { signal } = request;
     const kept = this.photos.get(Number(photo));
     this.answer.setAttribute("aria-busy", "true");
     try {
-      let drawn;
+      let body = { id, k: Number(k), where, group_by };
       if (kept) {
-        const form = new FormData();
-        form.set("image", await kept.sent, kept.name);
-        for (const [name, value] of Object.entries({ k, where, crop, group_by: group })) if (value) form.set(name, value);
-        drawn = this.answers(await this.app.api.post("search", form, request.signal));
-      } else if (id) {
-        drawn = this.answers(await this.app.api.post("search", { id, k: Number(k), where: where || null, group_by: group || null }, request.signal));
-      } else {
-        drawn = this.browse(await this.app.api.get("items", { where, limit: 24 }, request.signal), where);
+        body = new FormData();
+        body.set("image", await kept.sent, kept.name);
+        for (const [name, value] of Object.entries({ k, where, crop, group_by })) if (value) body.set(name, value);
       }
-      if (request !== this.request || request.signal.aborted) return;
+      const drawn = kept || id ? this.draw(await app.api.post("search", body, signal)) : await this.browse(where, signal);
+      if (signal.aborted) return;
       this.answer.replaceChildren(...drawn);
-      this.facets.fail(null);
+      this.facets.fail("");
     } catch (error) {
-      if (request !== this.request || error.name === "AbortError") return;
-      const filter = where && [400, 422].includes(error.status) && !/photo|image|pixels/.test(error.message);
-      if (filter) {
-        this.facets.fail(error.message);
-        this.filters.open = true;
-      }
+      if (signal.aborted) return;
+      const filter = where && /filter|field|compared|text/.test(error.message);
+      this.facets.fail(filter ? error.message : "");
+      this.filters.open ||= Boolean(filter);
       this.answer.replaceChildren(element("p", "error", error.message));
-      this.app.say(error.message);
+      app.say(error.message);
     } finally {
       if (request === this.request) this.answer.removeAttribute("aria-busy");
     }
   }
 
+  draw(answer) {
+    const [said, ...drawn] = answerOf(this.app.status, answer, Boolean(this.params.where));
+    this.app.say(said);
+    const { threshold = null, matches } = answer;
+    const most = Math.max(matches.at(-1)?.distance ?? 0, 1.4 * (threshold ?? 0)) || 1;
+    return [element("header", "", ...drawn), this.cards(matches, { threshold, most })];
+  }
+
   cards(items, options) {
-    const note = (item) => Object.entries(item.metadata ?? {}).slice(0, 2).map(([name, value]) => `${name} ${value}`).join(" · ");
     return element("ol", "cards", ...items.map((item) => {
-      const actions = [["Find similar", () => this.similar(item.id)]];
-      return element("li", "", this.app.card(item, { ...options, note: note(item) || null, actions }));
+      const note = Object.entries(item.metadata ?? {}).slice(0, 3).map(([name, value]) => `${name} ${value}`).join(" · ");
+      const actions = [["Find similar", () => this.start({ id: item.id })]];
+      return element("li", "", this.app.card(item, { ...options, note, actions }));
     }));
   }
 
   // Return the items that the filter selects, to start from.
-  browse({ items, next }, where) {
-    const list = this.cards(items, {});
-    const more = button("more", "Show more", async () => {
+  async browse(where, signal) {
+    let page = await this.app.api.get("items", { where, limit: PAGE }, signal);
+    const list = this.cards(page.items, {});
+    const more = button("button more", "Show more", async () => {
       try {
-        const page = await this.app.api.get("items", { where, after: next, limit: 24 });
-        next = page.next;
+        page = await this.app.api.get("items", { where, after: page.next, limit: PAGE });
         list.append(...this.cards(page.items, {}).children);
-        more.hidden = next === null || next === undefined;
+        more.hidden = page.next === null;
       } catch (error) {
         this.app.fail(error);
       }
     });
-    more.hidden = next === null || next === undefined;
-    const title = where ? "Items that the filter selects" : "Or start from an item";
-    this.app.say(items.length ? title : "No item is selected by the filter.");
-    return [element("h2", "", title), items.length ? list : element("p", "soft", "No item is selected by the filter."), more];
-  }
-
-  answers(answer) {
-    const { matches } = answer;
-    if (!matches.length) {
-      const text = this.params.where ? "No other item is selected by the filter." : "There is no other item in the catalog.";
-      this.app.say(text);
-      return [element("h2", "", "Nothing to compare with"), element("p", "soft", text)];
-    }
-    const threshold = answer.threshold ?? null;
-    const most = Math.max(matches.at(-1).distance, 1.4 * (threshold ?? 0)) || 1;
-    const [first] = matches;
-    const badge = { match: ["right", "✓ match"], "no match": ["beyond", "– no match"] }[answer.verdict];
-    const title = element("h2", "", answer.verdict === "no match" ? "No match" : named("", first.product || first.id));
-    if (badge && answer.verdict === "match") title.append(" ", element("span", `badge ${badge[0]}`, badge[1]));
-    const lines = [element("p", "verdict", ...this.verdict(answer, first, threshold)), this.why(answer)];
-    this.app.say(`${title.textContent}: ${counted(matches.length, "answer", "answers")}, nearest at distance ${nearness(first.distance)}`);
-    return [element("header", "", title, ...lines), this.cards(matches, { threshold, most })];
-  }
-
-  verdict({ margin, verdict }, first, threshold) {
-    const product = named("", first.product || first.id);
-    const at = `at distance ${nearness(first.distance)}`;
-    const rate = this.app.status.calibration?.requested;
-    const learned = rate ? `, calibrated for a false-match rate of ${100 * rate} %` : "";
-    const parts = [verdict === "no match" ? element("span", "", "The nearest image, ", product, `, is ${at}, `) : `The nearest image is ${at}`];
-    if (verdict) parts.push(`${verdict === "match" ? ", within" : "beyond"} the threshold of ${nearness(threshold)}${learned}. `);
-    else parts.push(". ");
-    parts.push(margin === null ? "No other product is among the nearest images." : `The next other product is ${nearness(margin)} farther.`);
-    if (!verdict) {
-      const code = element("code", "", `liftedstruct catalog calibrate ${this.app.status.address}`);
-      parts.push(" Whether that is a match is not known yet: run ", code, ".");
-    }
-    return parts;
-  }
-
-  why({ milliseconds }) {
-    const { items, model } = this.app.status;
-    const exact = `exact search over ${counted(items, "item", "items")}`;
-    const time = milliseconds === undefined ? "" : `, ${milliseconds < 10 ? milliseconds.toFixed(1) : Math.round(milliseconds)} ms`;
-    const text = `Nearest by Euclidean distance in the ${model.dim}-d embedding of `;
-    return element("p", "why", text, element("bdi", "", model.name), `; ${exact}${time}.`);
+    more.hidden = page.next === null;
+    const title = page.items.length ? (where ? "Start from a selected item" : "Start from an item") : "No item is selected";
+    this.app.say(title);
+    return [element("h2", "", title), list, more];
   }
 }
 
 export function mount(root, app) {
-  const find = new Find(root, app);
-  return { show: (params) => find.show(params), hide: () => find.hide() };
+  return new Find(root, app);
 }

@@ -1,0 +1,36 @@
+// What an answer says, in sentences.
+
+import { counted, element, named, nearness } from "./cards.js";
+
+// Return the verdict on the nearest image, as text and elements.
+function verdictOf({ address, calibration }, { matches: [first], margin, verdict, threshold }) {
+  const product = element("bdi", "", first.product || first.id);
+  const distance = `at distance ${nearness(first.distance)}`;
+  const next = margin === null ? "No other product is among the nearest images." : `The next other product is ${nearness(margin)} farther.`;
+  if (!verdict) {
+    const command = element("code", "", `liftedstruct catalog calibrate ${address}`);
+    return [`The nearest image is ${distance}. ${next} To know whether that is a match, run `, command, "."];
+  }
+  const rate = calibration?.requested ? `, calibrated for a false-match rate of ${+(100 * calibration.requested).toPrecision(3)} %` : "";
+  const limit = `the threshold of ${nearness(threshold)}${rate}. ${next}`;
+  if (verdict === "match") return [`The nearest image is ${distance}, within ${limit}`];
+  return ["The nearest image, of ", product, `, is ${distance}, beyond ${limit}`];
+}
+
+// Return what screen readers are told, and the elements above the cards.
+export function answerOf(status, answer, filtered) {
+  const { matches, verdict, milliseconds } = answer;
+  if (!matches.length) {
+    const text = filtered ? "The filter selects no other item." : "There is no other item in the catalog.";
+    return [text, element("h2", "", "Nothing to compare with"), element("p", "soft", text)];
+  }
+  const [{ product, id, distance }] = matches;
+  const title = element("h2", "", verdict === "no match" ? "No match" : named("", product || id));
+  if (verdict === "match") title.append(element("span", "badge", "✓ match"));
+  const said = `${title.textContent}: ${counted(matches.length, "answer", "answers")}, the nearest at distance ${nearness(distance)}`;
+  const { model, items } = status;
+  const basis = [`Nearest by Euclidean distance in the ${model.dim}-d embedding of `, element("bdi", "", model.name)];
+  const time = milliseconds === undefined ? "" : `, ${milliseconds < 10 ? milliseconds.toFixed(1) : milliseconds.toFixed(0)} ms`;
+  const why = element("p", "why", ...basis, `; exact search of ${counted(items, "item", "items")}${time}.`);
+  return [said, title, element("p", "verdict", ...verdictOf(status, answer)), why];
+}
