@@ -172,7 +172,7 @@ export class Atlas {
       this.before?.copy(context, left, top, scale);
     }
     this.layer.copy(context, left, top, scale);
-    if (this.names.scale !== this.layer.scale) this.names.place(this.layer.scale);
+    if (this.names.isDue(...part.slice(0, 2), this.layer.scale)) this.names.place(this.layer.scale);
     this.names.paint(context, left, top, scale);
     this.painted = done && zoom === 1;
     return true;

@@ -7,7 +7,7 @@ export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 export class Camera {
   constructor(n, onMove) {
-    Object.assign(this, { n, onMove, x: 0.5, y: 0.5, zoom: 1, width: 0, height: 0, flight: null });
+    Object.assign(this, { n, onMove, deepest: 1024, x: 0.5, y: 0.5, zoom: 1, width: 0, height: 0, flight: null });
   }
 
   // Return the zoom that shows the whole map.
@@ -17,7 +17,7 @@ export class Camera {
 
   // Return the maximum zoom, at which images moved apart from the same position can be distinguished.
   closest() {
-    return Math.max(4 * this.whole(), 1024 * Math.sqrt(this.n));
+    return Math.max(4 * this.whole(), this.deepest * Math.sqrt(this.n));
   }
 
   limited(x, y, zoom) {

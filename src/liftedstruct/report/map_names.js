@@ -20,6 +20,11 @@ export class Names {
     this.spots = null;
   }
 
+  // Return whether the names of this part of the map must be placed.
+  isDue(left, top, scale) {
+    return this.scale !== scale;
+  }
+
   // Return the densest spot of each class, { number, x, y, count }, largest first.
   gather() {
     const { labels, sizes, n, view, scene } = this.atlas;

@@ -206,7 +206,7 @@ export class Search {
     else if (this.input.value.trim()) this.input.value = "";
     this.clearer.hidden = !this.input.value;
     this.close();
-    if (number !== before || number !== null) this.onChoose(number);
+    if (number !== before || number !== null) this.onChoose(number, option?.name);
   }
 
   onKey(event) {

@@ -19,9 +19,11 @@ export function packed([red, green, blue]) {
 
 // Class colors: hues by the golden angle, so that consecutive classes differ; OKLCH, for even lightness and chroma.
 export function classColor(number, dark) {
-  const hue = number * 2.399963;
-  const light = (dark ? 0.74 : 0.62) + [0, 0.08, -0.08][number % 3];
-  const [a, b] = [0.14 * Math.cos(hue), 0.14 * Math.sin(hue)];
+  return oklch((dark ? 0.74 : 0.62) + [0, 0.08, -0.08][number % 3], 0.14, number * 2.399963);
+}
+
+export function oklch(light, chroma, hue) {
+  const [a, b] = [chroma * Math.cos(hue), chroma * Math.sin(hue)];
   const l = (light + 0.3963377774 * a + 0.2158037573 * b) ** 3;
   const m = (light - 0.1055613458 * a - 0.0638541728 * b) ** 3;
   const s = (light - 0.0894841775 * a - 1.291485548 * b) ** 3;
@@ -97,14 +99,14 @@ export class Scene {
     for (const name of ["ground", "ink", "accent", "right", "wrong", "rest"]) this.css[name] = value(name);
     this.ground = packed(color("ground"));
     this.crosses = mode === "outcome";
-    const palette = this.crosses ? [color("right"), color("wrong"), color("faint")] : this.colors(mode, dark);
+    const palette = this.crosses ? [color("right"), color("wrong"), color("faint")] : this.colors(dark, color("faint"));
     this.names = palette.map(([red, green, blue]) => `rgb(${red} ${green} ${blue})`);
     this.palette = palette.map(packed);
     this.kinds = this.kindsOf();
   }
 
-  // Return the colors of the palette; the colors of right, wrong and alone are those of the page.
-  colors(mode, dark) {
+  // Return the colors of the palette, unless it is that of outcomes.
+  colors(dark) {
     return this.atlas.classes.map((_, number) => classColor(number, dark));
   }
 
