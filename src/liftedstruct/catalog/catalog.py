@@ -449,7 +449,7 @@ class Catalog:
                 return None
             for i, (D2, near) in zip(todo, found, strict=True):
                 ranked = [(math.sqrt(d2), items[int(seq)]) for d2, seq in zip(D2, near, strict=True)]
-                ranked = [each for each in ranked if each[1].id != without[i]]
+                ranked = [each for each in ranked if each[1].id != without[int(i)]]
                 answer = _answer(ranked, k, group_by, threshold, len(near) < wanted, wanted >= MARGIN)
                 if answer:
                     answers[int(i)] = answer

@@ -93,7 +93,7 @@ class LocalStore:
         return locked(self.folder / LOCK, "writer")
 
     def read(self) -> dict[str, Any]:
-        with self._errors():
+        with self.lock, self._errors():
             found = dict(self.db.execute("SELECT name, value FROM state WHERE name IN ('record', 'sum')"))
             if found and found.get("sum") != _sum([found.get("record")], b""):
                 raise sqlite3.DatabaseError("damaged record")
@@ -223,10 +223,10 @@ class LocalStore:
             query = f"SELECT version, stamp FROM {_name(table)}_versions ORDER BY version DESC LIMIT 1"
             return "-".join(map(str, self.db.execute(query).fetchone()))
 
-    def arrays(self, table: int) -> tuple[str, NDArray[np.int64], Vectors]:
-        """Return the version of a table, and the seqs and vectors of its items: the arrays that searches use, not copies."""
+    def arrays(self, table: int) -> tuple[NDArray[np.int64], Vectors]:
+        """Return the seqs and vectors of all items: the arrays that searches use, not copies."""
         snapshot = self._snapshot(table)
-        return "-".join(map(str, snapshot.version)), snapshot.seqs, snapshot.X
+        return snapshot.seqs, snapshot.X
 
     def _subset(self, table: int, snapshot: "_Snapshot", where: Where) -> tuple[NeighborSearch | None, NDArray[np.int64]]:
         """Return a search among the items that a filter selects, and their seqs. The last one is kept."""

@@ -1,11 +1,9 @@
 """The items of a catalog as arrays, for the map, the review and the list of classes."""
 
 import hashlib
-import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,18 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.catalog import Catalog, Item
-from liftedstruct.catalog.store import Vectors
+from liftedstruct.catalog import Catalog
+from liftedstruct.catalog.store import Store, Vectors
 from liftedstruct.catalog.where import Value
 from liftedstruct.retrieval import nearest_neighbors
 
-__all__ = ["Rows", "RowsCache", "read_rows"]
+__all__ = ["Rows", "RowsCache"]
 
 EXACT = 200_000  # items up to which the neighbors of all are exact
-CHUNK = 4096
-MOST_VALUES = 50  # of a field that are listed
-SLOW = 0.5  # seconds of reading from which on the rows may be out of date for
-PATIENCE = 20  # times as long
+CHUNK, MOST_VALUES = 4096, 50
+SLOW, PATIENCE = 0.5, 20  # rows that took more than so many seconds to read may be out of date for so many times as long
 
 
 @dataclass(eq=False)
@@ -64,11 +60,6 @@ class Rows:
         """Whether `neighbors` are those of an approximate search."""
         return len(self) > EXACT
 
-    def row_of(self, seq: int) -> int | None:
-        """Return the row of the item with this `seq`, or None."""
-        i = int(np.searchsorted(self.seqs, seq))
-        return i if i < len(self) and self.seqs[i] == seq else None
-
     def neighbors(self, k: int = 16) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return the distances to the k nearest other items of each item, and their rows, (n, k), or all if there are fewer.
 
@@ -77,25 +68,23 @@ class Rows:
         k = min(k, max(len(self) - 1, 0))
         with self._lock:
             if self._near is None or self._near[0].shape[1] < k:
-                self._near = self._neighbors(k)
+                D, j = (
+                    self._approximate_neighbors(k) if self.approximate else nearest_neighbors(self.X, k) if k else _none(self)
+                )
+                self._near = D.astype(np.float32), j
             return self._near[0][:, :k], self._near[1][:, :k]
 
-    def _neighbors(self, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        if not k:
-            return np.empty((len(self), 0), np.float32), np.empty((len(self), 0), np.int64)
-        if not self.approximate:
-            D, j = nearest_neighbors(self.X, k)
-            return D.astype(np.float32), j
+    def _approximate_neighbors(self, k: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
         import faiss
 
         n, d = self.X.shape
         index = faiss.IndexIVFFlat(faiss.IndexFlatL2(d), d, int(2 * n**0.5))
-        index.train(self.X[:: max(1, n // (100 * index.nlist))])
+        index.train(self.X[:: max(1, n // (50 * index.nlist))])
         index.add(self.X)
         index.nprobe = 16
         D2, j = index.search(self.X, k + 1)
         own = j == np.arange(n)[:, None]
-        own[~own.any(axis=1), -1] = True  # far behind its duplicates
+        own[~own.any(axis=1), -1] = True  # an item behind its many duplicates
         return np.sqrt(np.maximum(D2[~own].reshape(n, k), 0)), j[~own].reshape(n, k)
 
     @cached_property
@@ -109,10 +98,13 @@ class Rows:
         found = []
         for name, values in sorted(self.fields.items()):
             counts = Counter(value for value in values if value is not None)
-            number = not any(isinstance(value, str) for value in counts)
-            low, high = (min(counts), max(counts)) if number else (None, None)
-            shown = [value for value, _ in counts.most_common(MOST_VALUES)]
-            found.append({"name": name, "kind": "number" if number else "text", "min": low, "max": high, "values": shown})
+            texts = any(isinstance(value, str) for value in counts)
+            span = (
+                {"kind": "text", "min": None, "max": None}
+                if texts
+                else {"kind": "number", "min": min(counts), "max": max(counts)}
+            )
+            found.append({"name": name, **span, "values": [value for value, _ in counts.most_common(MOST_VALUES)]})
         return found
 
 
@@ -120,8 +112,7 @@ class RowsCache:
     """The current rows of a catalog, read again when it has changed. Threads share it."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self.catalog, self.lock = catalog, threading.Lock()
-        self.writes = 0  # of this process, since a database cannot say cheaply whether an item was replaced
+        self.catalog, self.lock, self.writes = catalog, threading.Lock(), 0  # of this process
         self._rows: Rows | None = None
         self._read, self._seconds = 0.0, 0.0
 
@@ -129,69 +120,53 @@ class RowsCache:
         """Return the rows. Those of a large catalog that changes all the time may be out of date for a while."""
         with self.lock:
             begin = time.monotonic()
-            if self._rows is not None and self._seconds > SLOW and begin - self._read < PATIENCE * self._seconds:
-                return self._rows
-            table, version = _version(self.catalog, self.writes)
-            if self._rows is None or (self._rows.table, self._rows.version) != (table, version):
-                self._rows = read_rows(self.catalog, table, version)
-                self._read = time.monotonic()
-                self._seconds = self._read - begin
+            if self._rows is None or self._seconds < SLOW or begin - self._read > PATIENCE * self._seconds:
+                record, store = self.catalog.record, self.catalog.store
+                table = int(record["current"]["table"])
+                # a database cannot say cheaply whether another process has replaced an item
+                content = store.version(table) if hasattr(store, "version") else (store.count(table), self.writes)
+                version = hashlib.sha256(repr((record, content)).encode()).hexdigest()[:16]
+                if self._rows is None or self._rows.version != version:
+                    self._rows = _read_rows(store, table, version, record["current"]["model"]["dim"])
+                    self._read = time.monotonic()
+                    self._seconds = self._read - begin
             return self._rows
 
 
-def _version(catalog: Catalog, writes: int) -> tuple[int, str]:
-    record = catalog.record
-    table, store = int(record["current"]["table"]), catalog.store
-    content = store.version(table) if hasattr(store, "version") else f"{store.count(table)} {writes}"
-    return table, hashlib.sha256(f"{json.dumps(record)} {content}".encode()).hexdigest()[:16]
-
-
-def read_rows(catalog: Catalog, table: int, version: str) -> Rows:
-    """Read all items of a table. The vectors are the array of the local store itself, where nothing changed meanwhile."""
+def _read_rows(store: Store, table: int, version: str, dim: int) -> Rows:
+    """Read all items of a table. The vectors of a local store are the array that it keeps itself."""
+    every, X = store.arrays(table) if hasattr(store, "arrays") else _arrays(store, table, dim)
+    known: dict[Any, Any] = dict.fromkeys(every.tolist())  # these items only, if others are added meanwhile
     seqs, ids, paths, names = list[int](), list[str](), list[str](), list[str]()
     fields: dict[str, list[Value | None]] = {}
-    known: dict[Any, Any] = {}  # equal values are one object
-    vectors, arrays = list[Vectors](), getattr(catalog.store, "arrays", None)
-    for some in _chunks(catalog.store.items(table)):
-        if arrays is None:
-            found = catalog.store.get(table, [item.seq for item in some])
-            some = [item for item in some if item.seq in found]
-            vectors += [np.stack([found[item.seq][1] for item in some])] if some else []
-        for item in some:
+    for item in store.items(table):
+        if item.seq in known:
             for name, value in item.metadata.items():
                 column = fields.setdefault(name, [])
                 column += [None] * (len(ids) - len(column))
-                column.append(known.setdefault((type(value), value), value))
+                column.append(known.setdefault((type(value), value), value))  # equal values are one object
             seqs.append(item.seq)
             ids.append(item.id)
             paths.append(item.path)
             names.append(known.setdefault((str, item.product), item.product))
     for column in fields.values():
         column += [None] * (len(ids) - len(column))
-    products = sorted(set(names))
-    number = {name: i for i, name in enumerate(products)}
+    number = {name: i for i, name in enumerate(sorted(set(names)))}
     labels = np.fromiter((number[name] for name in names), np.int32, len(names))
-    X = np.concatenate(vectors) if vectors else np.empty((0, catalog.record["current"]["model"]["dim"]), np.float32)
-    rows = Rows(table, version, np.array(seqs, np.int64), ids, paths, labels, products, X, fields)
-    return rows if arrays is None else _joined(rows, *arrays(table)[1:])
+    X = X if len(X) == len(seqs) else X[np.isin(every, seqs)]  # without those removed meanwhile
+    return Rows(table, version, np.array(seqs, np.int64), ids, paths, labels, list(number), X, fields)
 
 
-def _joined(rows: Rows, seqs: NDArray[np.int64], X: Vectors) -> Rows:
-    """Add the vectors of the local store to the rows, and leave out what was added or removed meanwhile."""
-    if np.array_equal(rows.seqs, seqs):
-        rows.X = X
-        return rows
-    _, at, there = np.intersect1d(rows.seqs, seqs, assume_unique=True, return_indices=True)
-    ids, paths = ([column[i] for i in at] for column in (rows.ids, rows.paths))
-    fields = {name: [column[i] for i in at] for name, column in rows.fields.items()}
-    return Rows(rows.table, rows.version, rows.seqs[at], ids, paths, rows.labels[at], rows.products, X[there], fields)
+def _arrays(store: Store, table: int, dim: int) -> tuple[NDArray[np.int64], Vectors]:
+    """Return the seqs and vectors of a database."""
+    seqs, found = np.array([item.seq for item in store.items(table)], np.int64), list[int]()
+    X = np.empty((len(seqs), dim), np.float32)
+    for some in np.array_split(seqs, -(-len(seqs) // CHUNK) or 1):
+        for seq, (_, vector) in sorted(store.get(table, some.tolist()).items()):
+            X[len(found)] = vector
+            found.append(seq)
+    return np.array(found, np.int64), X[: len(found)]
 
 
-def _chunks(items: Iterator[Item]) -> Iterator[list[Item]]:
-    some: list[Item] = []
-    for item in items:
-        some.append(item)
-        if len(some) == CHUNK:
-            yield some
-            some = []
-    yield some
+def _none(rows: Rows) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    return np.empty((len(rows), 0), np.float32), np.empty((len(rows), 0), np.int64)

@@ -2,145 +2,54 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
-from typing_extensions import TypedDict
+from pydantic import ConfigDict, Field, Json, create_model
 
-__all__ = [
-    "Answered",
-    "Class",
-    "Deleted",
-    "Encoded",
-    "FormQuery",
-    "IdQuery",
-    "ItemsPage",
-    "NewItem",
-    "Problem",
-    "Shown",
-    "Status",
-]
-__all__ += ["MOST_IMAGES", "MOST_MATCHES", "MOST_ROWS", "VectorQuery"]
+__all__ = ["MOST_IMAGES", "Answered", "Deleted", "Encoded", "FormQuery", "Images", "ItemsPage", "JsonQuery", "NewImage"]
+__all__ += ["NewVector", "Problem", "ProductCount", "QueryOptions", "Shown", "Status"]
 
-MOST_IMAGES, MOST_MATCHES, MOST_ROWS = 64, 1000, 1000  # per request
+MOST_IMAGES = 64
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Vector = Annotated[list[Number], Field(min_length=1)]
+Metadata = dict[str, str | int | Number]
+CLOSED = ConfigDict(extra="forbid")
+EITHER = ConfigDict(extra="forbid", json_schema_extra={"oneOf": [{"required": ["vector"]}, {"required": ["id"]}]})
 
+# --- received ------------------------------------------------------------------------------------------------------------
 
-class Problem(TypedDict):
-    """An error: rule, value and remedy on one line."""
+OPTIONS: dict[str, Any] = {
+    "k": (Annotated[int, Field(ge=1, le=1000, description="number of matches")], 10),
+    "where": (Annotated[str, Field(description="filter, such as: category = chair and price < 100")], ""),
+    "group_by": (Annotated[str, Field(description="field whose values count once, such as product")], ""),
+    "index": (Annotated[str, Field(description="exact, or an approximate index of the store")], "exact"),
+}
+CROP = Annotated[str, Field(description="x,y,width,height of the part to search for, in fractions of the image")]
+QueryOptions: Any = create_model("QueryOptions", __config__=CLOSED, **OPTIONS)
+FormQuery: Any = create_model("FormQuery", __config__=CLOSED, image=bytes, crop=(CROP, ""), **OPTIONS)
+JsonQuery: Any = create_model("JsonQuery", __config__=EITHER, vector=(Vector, []), id=(str, ""), **OPTIONS)
+Images: Any = create_model(
+    "Images", __config__=CLOSED, images=Annotated[list[bytes], Field(min_length=1, max_length=MOST_IMAGES)]
+)
+NewImage: Any = create_model("NewImage", __config__=CLOSED, image=bytes, product=(str, ""), metadata=(Json[Metadata], {}))
+NewVector: Any = create_model("NewVector", __config__=CLOSED, vector=Vector, product=(str, ""), metadata=(Metadata, {}))
 
-    detail: str
+# --- answered ------------------------------------------------------------------------------------------------------------
 
-
-class Query(BaseModel):
-    """What is searched for."""
-
-    model_config = ConfigDict(extra="forbid")
-    k: Annotated[int, Field(ge=1, le=MOST_MATCHES)] = 10
-    where: str = ""
-    group_by: str = ""
-    index: str = "exact"
-
-    @property
-    def key(self) -> tuple[int, str | None, str | None, str]:
-        """The arguments of `Catalog.search`; queries with equal ones are one call."""
-        return self.k, self.where or None, self.group_by or None, self.index
-
-
-class VectorQuery(Query):
-    """Search by an embedding."""
-
-    vector: Annotated[list[Number], Field(min_length=1)]
-
-
-class IdQuery(Query):
-    """Search by an item, which is left out of its own answer."""
-
-    id: str
-
-
-class FormQuery(Query):
-    """Search by an image, sent as the file `image`; `crop` is the part of it to search for: x,y,width,height in fractions."""
-
-    crop: str = ""
-
-
-class NewItem(BaseModel):
-    """An item without its image, or without its vector."""
-
-    model_config = ConfigDict(extra="forbid")
-    vector: Annotated[list[Number] | None, Field(min_length=1)] = None
-    product: str = ""
-    metadata: dict[str, str | Number] = {}
-
-
-class Shown(TypedDict):
-    """An item."""
-
-    seq: int
-    id: str
-    product: str
-    metadata: dict[str, Any]
-    has_image: bool
-
-
-class Matched(TypedDict):
-    """An item that is near the query."""
-
-    rank: int
-    distance: float
-    id: str
-    product: str
-    metadata: dict[str, Any]
-    has_image: bool
-
-
-class Answered(TypedDict):
-    """What a search found, nearest first."""
-
-    matches: list[Matched]
-    margin: float | None
-    verdict: str | None
-    product: str | None
-    threshold: float | None
-    milliseconds: float
-
-
-class Encoded(TypedDict):
-    """An embedding for each image."""
-
-    vectors: list[list[float]]
-    dim: int
-
-
-class ItemsPage(TypedDict):
-    """Items in the order of insertion, and what `after` must be for the next ones."""
-
-    items: list[Shown]
-    next: int | None
-
-
-class Deleted(TypedDict):
-    """The number of items that were removed."""
-
-    removed: int
-
-
-class Class(TypedDict):
-    """A product, its number of items, and its number among the sorted names."""
-
-    product: str
-    count: int
-    row: int
-
-
-class Status(TypedDict):
-    """What the catalog holds."""
-
-    items: int
-    products: int
-    address: str
-    model: dict[str, Any]
-    threshold: float | None
-    calibration: dict[str, Any] | None
-    fields: list[dict[str, Any]]
-    explorer: bool
-    decisions: str | None
+ITEM: dict[str, Any] = {"id": str, "product": str, "metadata": dict[str, Any], "has_image": bool}
+Shown: Any = create_model("Shown", seq=int, **ITEM)
+ItemsPage: Any = create_model("ItemsPage", items=list[Shown], next=int | None)
+Matched: Any = create_model("Matched", rank=int, distance=float, **ITEM)
+VERDICT: dict[str, Any] = {"margin": float | None, "verdict": str | None, "product": str | None, "threshold": float | None}
+Answered: Any = create_model("Answered", matches=list[Matched], **VERDICT, milliseconds=float)
+Encoded: Any = create_model("Encoded", vectors=list[list[float]], dim=int)
+Deleted: Any = create_model("Deleted", removed=int)
+ProductCount: Any = create_model("ProductCount", product=str, count=int, row=int)
+Described: Any = create_model("Described", name=str, kind=str, min=float | None, max=float | None, values=list[str | float])
+CONTENT: dict[str, Any] = {"items": int, "products": int, "address": str, "model": dict[str, Any], "threshold": float | None}
+PAGES: dict[str, Any] = {
+    "calibration": dict[str, Any] | None,
+    "fields": list[Described],
+    "explorer": bool,
+    "decisions": str | None,
+}
+Status: Any = create_model("Status", **CONTENT, **PAGES)
+Problem: Any = create_model("Problem", detail=Annotated[str, Field(description="rule, value and remedy, on one line")])
