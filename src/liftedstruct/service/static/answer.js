@@ -6,13 +6,14 @@ import { counted, element, named, nearness } from "./cards.js";
 function verdictOf({ address, calibration }, { matches: [first], margin, verdict, threshold }) {
   const product = element("bdi", "", first.product || first.id);
   const distance = `at distance ${nearness(first.distance)}`;
-  const next = margin === null ? "No other product is among the nearest images." : `The next other product is ${nearness(margin)} farther.`;
+  const farther = margin === null ? "" : `The next other product is ${nearness(margin)} farther.`;
+  const next = farther || "No other product is among the nearest images.";
   if (!verdict) {
     const command = element("code", "", `liftedstruct catalog calibrate ${address}`);
     return [`The nearest image is ${distance}. ${next} To know whether that is a match, run `, command, "."];
   }
-  const rate = calibration?.requested ? `, calibrated for a false-match rate of ${+(100 * calibration.requested).toPrecision(3)} %` : "";
-  const limit = `the threshold of ${nearness(threshold)}${rate}. ${next}`;
+  const rate = `${+(100 * (calibration?.requested ?? 0)).toPrecision(3)} %`;
+  const limit = `the threshold of ${nearness(threshold)}, calibrated for a false-match rate of ${rate}. ${next}`;
   if (verdict === "match") return [`The nearest image is ${distance}, within ${limit}`];
   return ["The nearest image, of ", product, `, is ${distance}, beyond ${limit}`];
 }
@@ -27,9 +28,10 @@ export function answerOf(status, answer, filtered) {
   const [{ product, id, distance }] = matches;
   const title = element("h2", "", verdict === "no match" ? "No match" : named("", product || id));
   if (verdict === "match") title.append(element("span", "badge", "✓ match"));
-  const said = `${title.textContent}: ${counted(matches.length, "answer", "answers")}, the nearest at distance ${nearness(distance)}`;
+  const count = counted(matches.length, "answer", "answers");
+  const said = `${title.textContent}: ${count}, the nearest at distance ${nearness(distance)}`;
   const { model, items } = status;
-  const basis = [`Nearest by Euclidean distance in the ${model.dim}-d embedding of `, element("bdi", "", model.name)];
+  const basis = [`Nearest by Euclidean distance in the ${model.dim}-d embedding of the model `, element("bdi", "", model.name)];
   const time = milliseconds === undefined ? "" : `, ${milliseconds < 10 ? milliseconds.toFixed(1) : milliseconds.toFixed(0)} ms`;
   const why = element("p", "why", ...basis, `; exact search of ${counted(items, "item", "items")}${time}.`);
   return [said, title, element("p", "verdict", ...verdictOf(status, answer)), why];

@@ -1,11 +1,6 @@
 // Requests to the service that the page is from. An error has the service's own sentence as its message.
 
-export class ServiceError extends Error {
-  constructor(status, detail) {
-    super(detail);
-    this.status = status;
-  }
-}
+const problem = (status, detail) => Object.assign(new Error(detail), { status });
 
 // Return a query string such as "?k=5", without what is missing; "" if nothing is left.
 export function query(params = {}) {
@@ -14,25 +9,17 @@ export function query(params = {}) {
 }
 
 async function request(path, options) {
-  let response;
-  try {
-    response = await fetch(path, options);
-  } catch (error) {
+  const response = await fetch(path, options).catch((error) => {
     if (error.name === "AbortError") throw error;
-    throw new ServiceError(0, "The service does not answer. Check that the command in the terminal is still running.");
-  }
+    throw problem(0, "The service does not answer. Check that the command in the terminal is still running.");
+  });
   if (response.ok) return response;
-  const detail = await response.json().then((body) => body.detail, () => null);
-  const first = Array.isArray(detail) ? detail.map((each) => each.msg).join("; ") : detail;
-  throw new ServiceError(response.status, first || `The service answered with status ${response.status}.`);
-}
-
-async function parsed(response) {
-  return response.status === 204 ? null : response.json();
+  const { detail } = await response.json().catch(() => ({}));
+  throw problem(response.status, detail ?? `The service answered with status ${response.status}.`);
 }
 
 export async function get(path, params, signal) {
-  return parsed(await request(path + query(params), { signal }));
+  return (await request(path + query(params), { signal })).json();
 }
 
 // Return bytes as an ArrayBuffer.
@@ -41,14 +28,14 @@ export async function bytes(path, params, signal) {
 }
 
 // Send a form as it is, anything else as JSON.
-export async function post(path, body, signal) {
-  if (body instanceof FormData) return parsed(await request(path, { method: "POST", body, signal }));
-  const headers = { "Content-Type": "application/json" };
-  return parsed(await request(path, { method: "POST", headers, body: JSON.stringify(body ?? {}), signal }));
+export async function post(path, body = {}, signal = null) {
+  const form = body instanceof FormData;
+  const headers = form ? {} : { "Content-Type": "application/json" };
+  return (await request(path, { method: "POST", headers, body: form ? body : JSON.stringify(body), signal })).json();
 }
 
 export async function remove(path, signal) {
-  return parsed(await request(path, { method: "DELETE", signal }));
+  return (await request(path, { method: "DELETE", signal })).json();
 }
 
 // An id may contain slashes, dots and question marks.

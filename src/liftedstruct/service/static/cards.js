@@ -46,14 +46,15 @@ export function card(item, { threshold = null, most = 1, note = null, actions = 
   const kind = near && threshold !== null ? (item.distance <= threshold ? "right" : "beyond") : "";
   const title = item.product || item.id;
   const open = button("open", picture(item, 320), onOpen, `Open ${title}`);
-  const names = [named("product", item.product || "no product"), named("id", item.id)].map((name) => element("p", "name", name));
-  names[1].title = item.id;
+  const names = [["product", item.product || "no product"], ["id", item.id]].map(([className, text]) => {
+    return control("p", { className: "name", title: text }, element("bdi", className, text));
+  });
   const made = element("article", `card ${kind}`, open, ...names);
   made.dataset.id = item.id;
   if (near) {
-    const said = { right: "✓ match", beyond: "– no match" }[kind] ?? "";
-    const distance = element("span", "distance", `distance ${nearness(item.distance)}`);
-    made.append(element("p", "near", distance, element("span", "said", said)), bar(item.distance, threshold, most));
+    const said = element("span", "said", { right: "✓ match", beyond: "– no match" }[kind] ?? "");
+    const distance = element("span", "", element("span", "unseen", "distance "), nearness(item.distance));
+    made.append(bar(item.distance, threshold, most), element("p", "near", distance, said));
   }
   if (note) made.append(element("p", "note", note));
   const buttons = actions.map(([label, run]) => button("", label, run, `${label}: ${title}`));

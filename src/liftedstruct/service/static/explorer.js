@@ -22,6 +22,7 @@ const app = {
     const target = hash.startsWith("#") ? hash : `#${hash}`;
     if (target === location.hash) return;
     history[replace ? "replaceState" : "pushState"](null, "", target);
+    if (!replace) app.fail(null);
     route();
   },
   // Tell screen readers.
@@ -39,7 +40,7 @@ const app = {
 
 function mounted(name) {
   if (tabs[name]) return tabs[name];
-  const link = one(`.tabs a[href="#${name}"]`);
+  const link = one(`[data-tab="${name}"]`);
   const root = element("section", `tab ${name}`);
   root.hidden = true;
   root.setAttribute("aria-label", link.textContent);
@@ -50,35 +51,33 @@ function mounted(name) {
     return { show() {}, hide() {} };
   };
   const ready = import(MODULES[name]).then((module) => module.mount(root, app)).catch(missing);
-  return (tabs[name] = { root, ready });
+  return (tabs[name] = { root, link, ready, hash: `#${name}` });
 }
 
 async function route() {
   const [named, params = ""] = location.hash.slice(1).split(/\?(.*)/s);
   const name = named in MODULES ? named : "find";
   const tab = mounted(name);
-  app.fail(null);
-  one(".sheet").close();
-  for (const link of document.querySelectorAll(".tabs a")) {
-    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
   if (current && current !== tab) {
     current.root.hidden = true;
+    current.link.removeAttribute("aria-current");
+    current.link.href = current.hash; // the way back to what it shows
     current.ready.then((view) => view.hide());
   }
-  current = tab;
+  current = Object.assign(tab, { hash: location.hash || "#find" });
   tab.root.hidden = false;
+  tab.link.setAttribute("aria-current", "page");
+  tab.link.href = `#${name}`;
   document.title = `${tab.root.getAttribute("aria-label")} – ${one("h1").textContent}`;
   const view = await tab.ready;
-  if (current === tab) view.show(new URLSearchParams(params));
+  if (current === tab && tab.hash === (location.hash || "#find")) view.show(new URLSearchParams(params));
 }
 
 function drawHead({ items, products, model, address }) {
   one("h1 bdi").textContent = address.split(/[/#\\]/).filter(Boolean).at(-1) ?? "Catalog";
   one("h1").title = address;
   const counts = `${counted(items, "item", "items")} · ${counted(products, "product", "products")}`;
-  one(".about").replaceChildren(counts, element("span", "model", " · ", element("bdi", "", model.name), `, ${model.dim}-d`));
+  one(".about").replaceChildren(counts, element("span", "model", " · model ", element("bdi", "", model.name), `, ${model.dim}-d`));
 }
 
 async function start() {
@@ -98,7 +97,11 @@ async function start() {
   one(".loading").remove();
   drawHead(app.status);
   mounted("find"); // takes photos on every tab
-  window.addEventListener("popstate", route); // also when the hash is changed by hand
+  window.addEventListener("popstate", () => { // also when the hash is changed by hand
+    app.fail(null);
+    one(".sheet").close();
+    route();
+  });
   route();
 }
 

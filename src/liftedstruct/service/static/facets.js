@@ -123,7 +123,7 @@ export class Facets {
       list.replaceChildren(...[...new Set([...chosen, ...found, ...unlisted])].map(chip));
     };
     draw("");
-    const search = { type: "search", placeholder: `Search ${name}`, label: `Search the values of ${name}`, autocomplete: "off" };
+    const search = { type: "search", placeholder: `Search ${texts.length} values`, label: `Search the values of ${name}`, autocomplete: "off" };
     const input = control("input", { ...search, on: { input: () => draw(input.value.trim()) } });
     return texts.length > FEW ? [input, list] : [list];
   }

@@ -6,25 +6,9 @@ import { Crop } from "./crop.js";
 import { Facets } from "./facets.js";
 
 const PAUSE = 220; // milliseconds without a change before the photo is searched again
-const HUGE = 8e6; // bytes of a photo that is scaled down before it is sent
-const SIDE = 2048; // to this many pixels
-const KEPT = 20; // photos for the back button
-const PAGE = 24; // items to start from
+const MOST = 100; // items that a filter selects, to start from
+const SOME = 24; // of the whole catalog
 const COUNTS = [10, 20, 50, 100];
-
-// Return a huge photo scaled down and upright; any other, and one that the browser cannot read, as it is.
-async function prepared(file) {
-  if (file.size <= HUGE) return file;
-  try {
-    const bitmap = await createImageBitmap(file, { imageOrientation: "from-image" });
-    const scale = Math.min(1, SIDE / Math.max(bitmap.width, bitmap.height));
-    const canvas = new OffscreenCanvas(Math.ceil(bitmap.width * scale), Math.ceil(bitmap.height * scale));
-    canvas.getContext("2d").drawImage(bitmap, 0, 0, canvas.width, canvas.height);
-    return await canvas.convertToBlob({ type: "image/webp", quality: 0.95 });
-  } catch {
-    return file;
-  }
-}
 
 class Find {
   constructor(root, app) {
@@ -34,23 +18,21 @@ class Find {
     this.refusal = items ? (model.sha ? "" : vectors) : "The catalog is empty. Add images first.";
     this.listen();
     if (!items) {
-      const code = element("code", "", `liftedstruct catalog add ${address} photos/`);
-      const text = element("p", "", "Add images with ", code, ", then reload this page.");
-      const reload = button("button primary", "Reload", () => location.reload());
-      root.append(element("div", "empty", element("h2", "", "The catalog is empty"), text, reload));
+      const command = element("code", "", `liftedstruct catalog add ${address} photos/`);
+      const text = ["Add images with ", command, ", then reload this page."];
+      root.append(element("div", "empty", element("h2", "", "The catalog is empty"), element("p", "", ...text)));
       return;
     }
     this.query = element("div", "query");
     this.facets = new Facets(fields, (where) => this.change({ where }));
-    const k = () => this.change({ k: this.k.value });
-    this.k = control("select", { on: { change: k } }, ...COUNTS.map((count) => new Option(count, count)));
-    const group = () => this.change({ group: this.group.checked ? "product" : "" });
-    this.group = control("input", { type: "checkbox", on: { change: group } });
+    const change = () => this.change({ k: this.k.value, group: this.group.checked ? "product" : "" });
+    this.k = control("select", { on: { change } }, ...COUNTS.map((count) => new Option(count, count)));
+    this.group = control("input", { type: "checkbox", on: { change } });
     const labels = [element("label", "", "Show ", this.k, " answers"), element("label", "", this.group, "one per product")];
-    const options = element("p", "options", ...labels);
-    this.filters = element("details", "filters", element("summary", "", "Filters and options"), options, this.facets.root);
+    const summary = element("summary", "", "Filters and options");
+    this.filters = element("details", "filters", summary, element("p", "options", ...labels), this.facets.root);
     this.filters.open = matchMedia("(min-width: 761px)").matches;
-    this.answer = control("div", { className: "answer", role: "region", label: "Answers" });
+    this.answer = control("div", { className: "answer", role: "region", label: "Answers", tabIndex: -1 });
     root.append(element("div", "controls", this.query, this.filters), this.answer);
   }
 
@@ -76,12 +58,8 @@ class Find {
     const { app, photos } = this;
     const file = [...files].find((each) => each.type.startsWith("image/")) ?? files[0];
     if (!file || this.refusal) return app.fail(file && new Error(this.refusal));
-    const number = Math.max(0, ...photos.keys()) + 1;
-    photos.set(number, { name: file.name, url: URL.createObjectURL(file), sent: prepared(file) });
-    for (const old of [...photos.keys()].slice(0, -KEPT)) {
-      URL.revokeObjectURL(photos.get(old).url);
-      photos.delete(old);
-    }
+    const number = photos.size + 1;
+    photos.set(number, { name: file.name, url: URL.createObjectURL(file), file });
     return this.start({ photo: number });
   }
 
@@ -89,6 +67,7 @@ class Find {
   start(query) {
     const { where, k, group } = this.params;
     this.app.go(this.app.hash("find", { where, k, group, ...query }));
+    this.answer.focus({ preventScroll: true }); // what had the focus is gone
     window.scrollTo({ top: 0 });
   }
 
@@ -145,7 +124,8 @@ class Find {
       }, (error) => shown.prepend(element("span", "picture", element("span", "missing", error.message))));
     } else {
       const gone = wanted ? "The photo of this address is gone, since photos are not stored. Choose it again." : "";
-      const text = element("p", "soft", this.refusal || gone || "Drop a photo anywhere, paste it, or choose a file.");
+      const keys = element("span", "keys", "Drop a photo anywhere, paste it, or choose a file.");
+      const text = element("p", "soft", this.refusal || gone || keys);
       this.query.replaceChildren(element("div", "zone", element("h2", "", "Find by photo"), text, buttons));
     }
   }
@@ -160,7 +140,7 @@ class Find {
       let body = { id, k: Number(k), where, group_by };
       if (kept) {
         body = new FormData();
-        body.set("image", await kept.sent, kept.name);
+        body.set("image", kept.file);
         for (const [name, value] of Object.entries({ k, where, crop, group_by })) if (value) body.set(name, value);
       }
       const drawn = kept || id ? this.draw(await app.api.post("search", body, signal)) : await this.browse(where, signal);
@@ -172,7 +152,7 @@ class Find {
       const filter = where && /filter|field|compared|text/.test(error.message);
       this.facets.fail(filter ? error.message : "");
       this.filters.open ||= Boolean(filter);
-      this.answer.replaceChildren(element("p", "error", error.message));
+      this.answer.replaceChildren(element("p", "error", filter ? "The filter cannot be read." : error.message));
       app.say(error.message);
     } finally {
       if (request === this.request) this.answer.removeAttribute("aria-busy");
@@ -180,10 +160,11 @@ class Find {
   }
 
   draw(answer) {
+    const { threshold, matches } = answer;
+    const most = Math.max(matches.at(-1)?.distance ?? 0, 1.4 * (threshold ?? 0)) || 1;
+    for (const match of matches) if (match.distance < 1e-6 * most) match.distance = 0; // rounding of float32
     const [said, ...drawn] = answerOf(this.app.status, answer, Boolean(this.params.where));
     this.app.say(said);
-    const { threshold = null, matches } = answer;
-    const most = Math.max(matches.at(-1)?.distance ?? 0, 1.4 * (threshold ?? 0)) || 1;
     return [element("header", "", ...drawn), this.cards(matches, { threshold, most })];
   }
 
@@ -195,23 +176,17 @@ class Find {
     }));
   }
 
-  // Return the items that the filter selects, to start from.
+  // Return the first items that the filter selects, or some of the whole catalog, to start from.
   async browse(where, signal) {
-    let page = await this.app.api.get("items", { where, limit: PAGE }, signal);
-    const list = this.cards(page.items, {});
-    const more = button("button more", "Show more", async () => {
-      try {
-        page = await this.app.api.get("items", { where, after: page.next, limit: PAGE });
-        list.append(...this.cards(page.items, {}).children);
-        more.hidden = page.next === null;
-      } catch (error) {
-        this.app.fail(error);
-      }
-    });
-    more.hidden = page.next === null;
-    const title = page.items.length ? (where ? "Start from a selected item" : "Start from an item") : "No item is selected";
+    const { items } = this.app.status;
+    const places = where ? [-1] : [...Array(SOME).keys()].map((at) => Math.floor((items * at) / SOME) - 1);
+    const get = (after) => this.app.api.get("items", { where, after, limit: where ? MOST : 1 }, signal);
+    const pages = await Promise.all(places.map(get));
+    const found = new Map(pages.flatMap((page) => page.items).map((item) => [item.id, item])); // each once
+    const first = pages[0].next !== null && where ? `Start from one of the first ${MOST} selected items` : "Start from an item";
+    const title = found.size ? first : "The filter selects no item";
     this.app.say(title);
-    return [element("h2", "", title), list, more];
+    return [element("h2", "", title), this.cards([...found.values()], {})];
   }
 }
 

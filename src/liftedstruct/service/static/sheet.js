@@ -9,10 +9,8 @@ const SIGNS = { right: "✓ ", wrong: "✗ ", rest: "" };
 function outcome(product, matches) {
   if (!matches.length) return ["rest", "There is no other item to compare it with."];
   if (!product) return ["rest", "The item has no product to compare its neighbors with."];
-  const rank = matches.findIndex((match) => match.product === product) + 1;
-  if (rank === 1) return ["right", "✓ The nearest other item is of the same product."];
-  const own = rank ? `rank ${rank}` : `not among the nearest ${matches.length}`;
-  return ["wrong", `✗ The nearest other item is of another product. The first of its own: ${own}.`];
+  if (matches[0].product === product) return ["right", "✓ The nearest other item is of the same product."];
+  return ["wrong", "✗ The nearest other item is of another product."];
 }
 
 export async function openSheet(dialog, app, id) {
