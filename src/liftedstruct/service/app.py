@@ -178,6 +178,7 @@ async def _body(request: Request, form: Any, json: Any = None) -> Any:
     for name, value in parts.multi_items():
         content = value if isinstance(value, str) else await value.read()
         values[name] = [*values.get(name, []), content] if name == "images" else content
+    await parts.close()
     return form.model_validate(values)
 
 

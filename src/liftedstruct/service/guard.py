@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["LOOPBACK", "Guard", "check_binding", "run_server"]
+__all__ = ["LOOPBACK", "Guard", "check_binding", "run_server", "server_of"]
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 HEADER_SECONDS, BODY_SECONDS, STOP_SECONDS = 10.0, 60.0, 30
@@ -143,6 +143,13 @@ def check_binding(host: str, token: str | None) -> None:
         raise ValueError("--token must have 16 or more ASCII characters without spaces. Make one: openssl rand -hex 32")
 
 
+def server_of(app: FastAPI) -> uvicorn.Server:
+    """Return a server with limits of time and of connections."""
+    limits: dict[str, Any] = {"limit_concurrency": CONNECTIONS, "timeout_graceful_shutdown": STOP_SECONDS}
+    quiet: dict[str, Any] = {"log_config": None, "log_level": "critical", "server_header": False}
+    return uvicorn.Server(uvicorn.Config(app, http=PatientProtocol, ws="none", **limits, **quiet))
+
+
 def run_server(app: FastAPI, host: str, port: int, started: Callable[[str], object]) -> None:
     """Answer requests until the process is interrupted or terminated; those in flight are answered.
 
@@ -154,10 +161,6 @@ def run_server(app: FastAPI, host: str, port: int, started: Callable[[str], obje
 
     """
     family, shown = (socket.AF_INET6, f"[{host}]") if ":" in host else (socket.AF_INET, host)
-    limits: dict[str, Any] = {"limit_concurrency": CONNECTIONS, "timeout_graceful_shutdown": STOP_SECONDS}
-    config = uvicorn.Config(
-        app, http=PatientProtocol, ws="none", log_config=None, log_level="critical", server_header=False, **limits
-    )
     with socket.create_server((host, port), family=family, backlog=CONNECTIONS) as listening:
         started(f"http://{shown}:{listening.getsockname()[1]}")
-        uvicorn.Server(config).run(sockets=[listening])
+        server_of(app).run(sockets=[listening])
