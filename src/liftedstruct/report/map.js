@@ -84,10 +84,14 @@ export class Atlas {
   // Redraw every tile after a change of colors, images or positions.
   repaint() {
     const printing = this.root.classList.contains("printing");
-    this.scene.recolor(getComputedStyle(this.root), this.find("select").value, darkness.matches && !printing);
+    this.scene.recolor(getComputedStyle(this.root), this.coloring(), darkness.matches && !printing);
     this.base = this.layer = this.before = null;
     this.names.forget();
     this.ask();
+  }
+
+  coloring() {
+    return this.find("select").value;
   }
 
   showView(number) {

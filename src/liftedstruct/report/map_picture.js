@@ -86,7 +86,7 @@ class Stamps {
 // State of the drawing: view, visible images and colors. A change invalidates every tile.
 export class Scene {
   constructor(atlas) {
-    Object.assign(this, { atlas, stamps: new Stamps(), stampCache: new Map(), smallest: SMALLEST, largest: LARGEST, strict: true });
+    Object.assign(this, { atlas, stamps: new Stamps(), stampCache: new Map(), smallest: SMALLEST, largest: LARGEST, strict: true, photo: 0 });
     this.shown = new Uint8Array(atlas.n).fill(PLAIN);
     this.ratio = 1; // device pixels per CSS pixel
     this.least = 0; // minimum side of a thumbnail in CSS pixels, when few are plain
@@ -115,6 +115,11 @@ export class Scene {
     const { labels, view } = this.atlas;
     if (!this.crosses) return labels;
     return Uint32Array.from(view.ranks, (rank) => (rank === 1 ? 0 : rank > 1 ? 1 : 2));
+  }
+
+  // Return the images of which thumbnails are shown.
+  pictured(images, scale, big) {
+    return big ? images.filter((i) => this.shown[i] === PLAIN) : images.subarray(0, 0);
   }
 
   // Return the side of a thumbnail in device pixels; the scale is the side of the whole map in device pixels.
@@ -208,16 +213,17 @@ class Tile {
     this.context = this.canvas.getContext("2d", { alpha: false });
     this.context.imageSmoothingQuality = "medium";
     Object.assign(this, { scene, left: column * TILE, top: row * TILE, scale, next: 0, order: [], later: [] });
-    this.side = Math.round(scene.side(scale));
     const big = !dots && scene.thumbnails(scale);
-    const reach = (big ? this.side * 0.75 : scene.diameter(scale)) + 2;
+    this.side = Math.round(big ? scene.side(scale) : scene.photo * scene.ratio);
+    this.apart = !big;
+    const reach = Math.max(this.side * 0.75, scene.diameter(scale)) + 2;
     const [low, high] = [-reach / scale, (TILE + reach) / scale];
     const [x, y] = [this.left / scale, this.top / scale];
     const images = view.grid.within(x + low, y + low, x + high, y + high, scale, big);
     this.state = view.grid.state; // of images that are not all loaded yet
     scene.paintDots(this.context, TILE, TILE, images, view.positions, this.left, this.top, scale, big ? FAINT : 0);
-    if (!big) return;
-    this.order = images.filter((i) => scene.shown[i] === PLAIN).sort((i, j) => slots[i] - slots[j]);
+    if (dots) return;
+    this.order = scene.pictured(images, scale, big).sort((i, j) => slots[i] - slots[j]);
     for (const i of this.order) scene.frame(this.context, i, ...this.corner(i), this.side);
   }
 
@@ -240,7 +246,7 @@ class Tile {
     for (; this.next < order.length; this.next++) {
       if (this.next % 32 === 31 && performance.now() > until) return true;
       const i = order[this.next];
-      const bitmap = scene.atlas.sheets.peek(i, side);
+      const bitmap = scene.atlas.sheets.peek(i, side, this.apart);
       if (bitmap === null && scene.strict) return false;
       if (bitmap === null) this.later.push(i);
       if (bitmap) scene.paintThumbnail(context, bitmap, i, ...this.corner(i), side);
