@@ -71,10 +71,18 @@ export class Facets {
   // Show a filter without telling.
   show(text) {
     const chosen = decompose(text);
-    if (text !== this.text) Object.assign(this, chosen ? { chosen, written: "" } : { chosen: {}, written: text });
+    Object.assign(this, chosen ? { chosen, written: "" } : { chosen: {}, written: text });
+    this.list.replaceChildren(...this.fields.map((field) => this.draw(field)));
     this.input.value = text;
     this.clear.hidden = !text;
-    this.list.replaceChildren(...this.fields.map((field) => this.draw(field)));
+  }
+
+  // Change what is chosen of a field.
+  change(name, changed) {
+    this.chosen = { ...this.chosen, [name]: { ...this.chosen[name], ...changed } };
+    this.input.value = this.text;
+    this.clear.hidden = !this.text;
+    this.onChange(this.text);
   }
 
   fail(message) {
@@ -83,37 +91,29 @@ export class Facets {
     this.input.setAttribute("aria-invalid", String(Boolean(message)));
   }
 
-  // Change what is chosen of a field. The fields are drawn again, and the one with this key keeps the focus.
-  change(name, changed, key) {
-    this.chosen = { ...this.chosen, [name]: { ...this.chosen[name], ...changed } };
-    this.show(this.text);
-    [...this.list.querySelectorAll("[data-key]")].find((each) => each.dataset.key === key)?.focus();
-    this.onChange(this.text);
-  }
-
   draw(field) {
     const parts = field.kind === "number" ? ["min", "max"].map((end) => this.limit(end, field)) : this.chips(field);
     return element("fieldset", field.kind, element("legend", "", named("", field.name)), ...parts);
   }
 
   limit(end, { name, [end]: extreme }) {
-    const change = () => this.change(name, { [end]: input.value }, input.dataset.key);
+    const change = () => this.change(name, { [end]: input.value });
     const label = `${name}, ${end === "min" ? "at least" : "at most"}`;
     const value = this.chosen[name]?.[end] ?? "";
     const input = control("input", { type: "number", step: "any", value, placeholder: extreme, label, on: { change } });
-    input.dataset.key = `${name} ${end}`;
     return input;
   }
 
   chips({ name, values }) {
     const texts = values.filter((value) => typeof value === "string");
-    const chosen = this.chosen[name]?.values ?? new Set();
+    const chosen = new Set(this.chosen[name]?.values);
     const chip = (value) => {
-      const after = new Set(chosen);
-      if (!after.delete(value)) after.add(value);
-      const made = button("chip", named("", value || "(empty)"), () => this.change(name, { values: after }, made.dataset.key));
-      made.dataset.key = `${name} = ${value}`;
-      made.setAttribute("aria-pressed", String(chosen.has(value)));
+      const made = button("chip", named("", value || "(empty)"), () => {
+        if (!chosen.delete(value)) chosen.add(value);
+        made.setAttribute("aria-pressed", chosen.has(value));
+        this.change(name, { values: chosen });
+      });
+      made.setAttribute("aria-pressed", chosen.has(value));
       return made;
     };
     const list = element("div", "chips");

@@ -179,8 +179,9 @@ class Find {
   // Return the first items that the filter selects, or some of the whole catalog, to start from.
   async browse(where, signal) {
     const { items } = this.app.status;
-    const places = where ? [-1] : [...Array(SOME).keys()].map((at) => Math.floor((items * at) / SOME) - 1);
-    const get = (after) => this.app.api.get("items", { where, after, limit: where ? MOST : 1 }, signal);
+    const all = where || items <= MOST;
+    const places = all ? [-1] : [...Array(SOME).keys()].map((at) => Math.floor((items * at) / SOME) - 1);
+    const get = (after) => this.app.api.get("items", { where, after, limit: all ? MOST : 1 }, signal);
     const pages = await Promise.all(places.map(get));
     const found = new Map(pages.flatMap((page) => page.items).map((item) => [item.id, item])); // each once
     const first = pages[0].next !== null && where ? `Start from one of the first ${MOST} selected items` : "Start from an item";
