@@ -171,6 +171,7 @@ async def _body(request: Request, form: Any, json: Any = None) -> Any:
             415, f"the content type must be {FORM}{f' or {JSON}' if json else ''}, got {kind[:50]!r}. Change it."
         )
     try:
+        await request.body()  # as a whole, so that no part is left open if the client leaves
         parts = await _InMemory(request.headers, request.stream(), max_files=schemas.MOST_IMAGES).parse()
     except (MultiPartException, KeyError) as error:
         raise HTTPException(400, f"the body must be a form, got: {getattr(error, 'message', error)}. Correct it.") from error
