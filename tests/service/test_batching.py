@@ -134,13 +134,13 @@ KEYS = st.tuples(
 def test_a_batch_gives_what_single_searches_give(vectors: Catalog, asked: list[Any], keys: list[Any]) -> None:
     service = Service(vectors)
     Q = [np.random.default_rng(seed).normal(size=8).astype(np.float32) for seed, _, _ in asked]
-    together = service._search([Asked(q, keys[at], id) for q, (_, id, at) in zip(Q, asked, strict=True)])
-    for q, (_, id, at), found in zip(Q, asked, together, strict=True):
+    together = service._search([Asked(q, keys[at], name) for q, (_, name, at) in zip(Q, asked, strict=True)])
+    for q, (_, name, at), found in zip(Q, asked, together, strict=True):
         assert isinstance(found, dict)
-        [answer] = vectors.search(q, *keys[at], [id])
+        [answer] = vectors.search(q, *keys[at], [name])
         assert [(each["id"], each["distance"]) for each in found["matches"]] == [(m.id, m.distance) for m in answer.matches]
         assert (found["margin"], found["verdict"], found["product"]) == (answer.margin, answer.verdict, answer.product)
-        assert id not in [each["id"] for each in found["matches"]]
+        assert name not in [each["id"] for each in found["matches"]]
     service.close()
 
 

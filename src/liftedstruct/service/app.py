@@ -170,16 +170,16 @@ async def _body(request: Request, form: Any, json: Any = None) -> Any:
         raise HTTPException(
             415, f"the content type must be {FORM}{f' or {JSON}' if json else ''}, got {kind[:50]!r}. Change it."
         )
+    parser, values = _InMemory(request.headers, request.stream(), max_files=schemas.MOST_IMAGES), dict[str, Any]()
     try:
-        await request.body()  # as a whole, so that no part is left open if the client leaves
-        parts = await _InMemory(request.headers, request.stream(), max_files=schemas.MOST_IMAGES).parse()
+        for name, value in (await parser.parse()).multi_items():
+            content = value if isinstance(value, str) else await value.read()
+            values[name] = [*values.get(name, []), content] if name == "images" else content
     except (MultiPartException, KeyError) as error:
         raise HTTPException(400, f"the body must be a form, got: {getattr(error, 'message', error)}. Correct it.") from error
-    values: dict[str, Any] = {}
-    for name, value in parts.multi_items():
-        content = value if isinstance(value, str) else await value.read()
-        values[name] = [*values.get(name, []), content] if name == "images" else content
-    await parts.close()
+    finally:
+        for file in parser._files_to_close_on_error:  # also of a part that was cut off
+            file.close()
     return form.model_validate(values)
 
 
