@@ -239,6 +239,7 @@ export class Atlas {
     const { positions, grid } = this.view;
     const { zoom } = camera;
     const half = scene.thumbnails(zoom * scene.ratio) ? scene.side(zoom * scene.ratio) / scene.ratio / 2 : 0;
+    const pictured = scene.pictured(zoom * scene.ratio, half > 0);
     const [wx, wy] = camera.unplace(px, py);
     const room = Math.max(half, reach) / zoom;
     let [best, least] = [null, Infinity];
@@ -246,7 +247,7 @@ export class Atlas {
       const shown = scene.shown[i];
       if (shown === HIDDEN) continue;
       const [dx, dy] = [Math.abs(positions[2 * i] - wx) * zoom, Math.abs(positions[2 * i + 1] - wy) * zoom];
-      const inside = shown === PLAIN && Math.max(dx, dy) <= half;
+      const inside = Math.max(dx, dy) <= half && pictured(i);
       const far = Math.hypot(dx, dy);
       if (!inside && far > reach) continue;
       const score = inside ? -1 - this.slots[i] : shown === PLAIN ? far : 1e6 + far;

@@ -86,7 +86,7 @@ class Stamps {
 // State of the drawing: view, visible images and colors. A change invalidates every tile.
 export class Scene {
   constructor(atlas) {
-    Object.assign(this, { atlas, stamps: new Stamps(), stampCache: new Map(), smallest: SMALLEST, largest: LARGEST, strict: true, photo: 0 });
+    Object.assign(this, { atlas, stamps: new Stamps(), stampCache: new Map(), smallest: SMALLEST, largest: LARGEST, strict: true, photo: 0, dotted: FAINT });
     this.shown = new Uint8Array(atlas.n).fill(PLAIN);
     this.ratio = 1; // device pixels per CSS pixel
     this.least = 0; // minimum side of a thumbnail in CSS pixels, when few are plain
@@ -117,9 +117,9 @@ export class Scene {
     return Uint32Array.from(view.ranks, (rank) => (rank === 1 ? 0 : rank > 1 ? 1 : 2));
   }
 
-  // Return the images of which thumbnails are shown.
-  pictured(images, scale, big) {
-    return big ? images.filter((i) => this.shown[i] === PLAIN) : images.subarray(0, 0);
+  // Return a function that tells whether a thumbnail of an image is shown.
+  pictured(scale, big) {
+    return big ? (i) => this.shown[i] === PLAIN : () => false;
   }
 
   // Return the side of a thumbnail in device pixels; the scale is the side of the whole map in device pixels.
@@ -221,9 +221,9 @@ class Tile {
     const [x, y] = [this.left / scale, this.top / scale];
     const images = view.grid.within(x + low, y + low, x + high, y + high, scale, big);
     this.state = view.grid.state; // of images that are not all loaded yet
-    scene.paintDots(this.context, TILE, TILE, images, view.positions, this.left, this.top, scale, big ? FAINT : 0);
+    scene.paintDots(this.context, TILE, TILE, images, view.positions, this.left, this.top, scale, big ? scene.dotted : 0);
     if (dots) return;
-    this.order = scene.pictured(images, scale, big).sort((i, j) => slots[i] - slots[j]);
+    this.order = images.filter(scene.pictured(scale, big)).sort((i, j) => slots[i] - slots[j]);
     for (const i of this.order) scene.frame(this.context, i, ...this.corner(i), this.side);
   }
 

@@ -118,7 +118,7 @@ def arrange(rows: Rows, before: Layout | None, file: Path, on_step: Report = lam
         at, there = at[same], there[same]
     if before is None or not before.landmarks[there].any():
         at = choose_landmarks(rows.labels, LANDMARKS)
-        places = places_on_map(tsne(rows.X[at], on_step=lambda part: on_step(share * part)))
+        places = places_on_map(tsne(rows.X[at], on_step=lambda part: on_step(share * part))).clip(0, 1)
         every = np.ones(len(at), bool)
         before = Layout(rows.table, rows.seqs[at], stamps[at], places, every, every, len(rows), int(rows.seqs.max()))
         before.write(file)

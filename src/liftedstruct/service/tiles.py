@@ -41,7 +41,6 @@ __all__ = ["CAPACITY", "CELLS", "DEPTH", "MapJob", "Tiles", "map_router"]
 
 FORMAT = 1
 CAPACITY, DEPTH, CELLS = 256, 16, 6  # items per tile, levels, and the levels that a tile's cells are below it
-SPREAD = 4  # levels below a tile for photos far apart
 COLUMNS = 16  # of a sheet of thumbnails
 NONE = 0xFFFFFFFF  # color of an item without a value
 RAMP, VALUES, OUTER = 255, 12, (2, 98)  # colors of numbers, named values of a text field, percentiles of the range of numbers
@@ -80,8 +79,8 @@ class Tiles:
                 break
         self.levels = len(keys)
         self.keys, self.by_tile = np.concatenate(keys), np.concatenate(tiles)
-        self.rise = np.full(self.n, DEPTH + SPREAD, np.uint8)
-        for z in range(min(self.levels + SPREAD, DEPTH), -1, -1):
+        self.rise = np.full(self.n, DEPTH + 1, np.uint8)
+        for z in range(DEPTH, -1, -1):
             _, first = np.unique(self.codes[order] >> 2 * (DEPTH - z), return_index=True)
             self.rise[order[first]] = z
         self.tile = functools.lru_cache(2048)(self._tile)

@@ -14,6 +14,7 @@ const SHEET = { side: 64, columns: 16, most: 40 };
 const PHOTOS = 500; // single photos to keep
 const SHARP = 84; // side in device pixels from which on photos are loaded one by one
 const APART = 112; // CSS pixels between the photos on the whole map, at least
+const CROWDED = 0.72; // side of the square of which one thumbnail is shown, in sides of a thumbnail
 const ROOM = 40_000; // more items than these do not make thumbnails smaller
 
 // Function that runs at most so many requests at the same time; `make` returns a promise.
@@ -274,7 +275,7 @@ export class LiveSheets {
 export class LiveScene extends Scene {
   constructor(atlas) {
     super(atlas);
-    Object.assign(this, { smallest: 24, largest: 176, strict: false, photo: 34, legend: { kind: "class" } });
+    Object.assign(this, { smallest: atlas.n > 5000 ? 24 : 13, largest: 176, strict: false, photo: 34, dotted: 0, legend: { kind: "class" } });
     atlas.view.scene = this;
   }
 
@@ -295,13 +296,15 @@ export class LiveScene extends Scene {
 
   // Return the distance of items in a full tile, in device pixels.
   apart(scale, big) {
-    return big ? Math.max(20 * this.ratio, 0.55 * this.side(scale)) : 8 * this.ratio;
+    return big ? Math.max(14 * this.ratio, 0.4 * this.side(scale)) : 8 * this.ratio;
   }
 
-  pictured(images, scale, big) {
-    if (big) return super.pictured(images, scale, big);
-    const level = Math.floor(Math.log2(scale / (APART * this.ratio)));
-    return images.filter((i) => this.shown[i] === PLAIN && this.atlas.view.home[i] && this.atlas.view.rise[i] <= level);
+  // One thumbnail in each square of the map, so that few overlap; the others are dots until the map is closer.
+  pictured(scale, big) {
+    const { view, camera } = this.atlas;
+    if (scale > 0.9 * camera.closest() * this.ratio) return super.pictured(scale, big);
+    const level = Math.floor(Math.log2(scale / (big ? CROWDED * this.side(scale) : APART * this.ratio)));
+    return (i) => this.shown[i] === PLAIN && (view.rise[i] <= level || (big && view.pinned.has(i)));
   }
 
   // Draw the density: of each tile whose items are not all shown, the cells in their most frequent colors.
@@ -370,7 +373,8 @@ export class LiveNames extends Names {
     const { x, y, width, height, zoom } = this.atlas.camera;
     const reach = Math.max(width, height) / zoom;
     const only = this.atlas.searched;
-    Object.assign(this, { x, y, reach: reach / 2 });
+    const part = this.atlas.scene.thumbnails(scale) ? 0.9 : 0.25; // names cover photos
+    Object.assign(this, { x, y, part, reach: reach / 2 });
     this.spots = this.every.filter((spot) => {
       return Math.max(Math.abs(spot.x - x), Math.abs(spot.y - y)) < reach && (only === null || spot.number === only);
     });
