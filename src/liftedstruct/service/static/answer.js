@@ -32,7 +32,7 @@ export function answerOf(status, answer, filtered) {
   const said = `${title.textContent}: ${count}, the nearest at distance ${nearness(distance)}`;
   const { model, items } = status;
   const basis = [`Nearest by Euclidean distance in the ${model.dim}-d embedding of the model `, element("bdi", "", model.name)];
-  const time = milliseconds === undefined ? "" : `, ${milliseconds < 10 ? milliseconds.toFixed(1) : milliseconds.toFixed(0)} ms`;
-  const why = element("p", "why", ...basis, `; exact search of ${counted(items, "item", "items")}${time}.`);
+  const time = `${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms`;
+  const why = element("p", "why", ...basis, `; exact search of ${counted(items, "item", "items")}, ${time}.`);
   return [said, title, element("p", "verdict", ...verdictOf(status, answer)), why];
 }

@@ -5,26 +5,24 @@ import { counted, element, named, nearness } from "./map/map_panel.js";
 
 export { counted, element, named, nearness };
 
-// Return an element with properties, a label for screen readers, and listeners by event.
-export function control(tag, { label, on = {}, ...properties }, ...content) {
+// Return an element with properties, such as listeners, and a label for screen readers.
+export function control(tag, { label, ...properties }, ...content) {
   const made = Object.assign(element(tag, "", ...content), properties);
   if (label) made.setAttribute("aria-label", label);
-  for (const [type, run] of Object.entries(on)) made.addEventListener(type, run);
   return made;
 }
 
-export function button(className, text, run, label) {
-  return control("button", { type: "button", className, label, on: { click: run } }, text);
+export function button(className, text, onclick, label) {
+  return control("button", { type: "button", className, onclick, label }, text);
 }
 
 // Return the image of an item, or a placeholder that says why there is none.
 export function picture(item, size = 192, address = api.thumbnail(item.id, size)) {
   const frame = element("span", "picture");
   const missing = (text) => frame.replaceChildren(element("span", "missing", text));
-  const image = control("img", { alt: "", loading: "lazy", decoding: "async", draggable: false });
-  image.addEventListener("error", () => missing("image cannot be read"));
-  if (item.has_image) frame.append(Object.assign(image, { src: address }));
-  else missing("image file not found");
+  const onerror = () => missing("image cannot be read");
+  if (item.has_image) frame.append(control("img", { alt: "", loading: "lazy", draggable: false, onerror, src: address }));
+  else missing("no image file");
   return frame;
 }
 

@@ -20,15 +20,13 @@ export class Crop {
   // `onChange` is called with "x,y,width,height" in fractions of the photo, or "" for the whole photo.
   constructor(image, onChange) {
     Object.assign(this, { onChange, held: null });
-    const on = { keydown: (event) => this.key(event) };
-    this.frame = control("div", { className: "box", tabIndex: 0, on }, ...["nw", "ne", "sw", "se"].map((at) => element("i", at)));
-    this.frame.setAttribute("role", "application");
-    this.frame.setAttribute("aria-roledescription", "crop box");
-    const release = () => (this.held = null);
-    this.root = control("div", { className: "crop", on: {
-      pointerdown: (event) => this.grab(event), pointermove: (event) => this.drag(event), pointerup: release,
-      pointercancel: release, dblclick: () => this.set(WHOLE),
-    } }, image, this.frame);
+    const corners = ["nw", "ne", "sw", "se"].map((at) => element("i", at));
+    const role = { role: "application", ariaRoleDescription: "crop box", tabIndex: 0 };
+    this.frame = control("div", { className: "box", ...role, onkeydown: (event) => this.key(event) }, ...corners);
+    const [onpointerdown, onpointermove] = [(event) => this.grab(event), (event) => this.drag(event)];
+    const onpointerup = () => (this.held = null);
+    const on = { onpointerdown, onpointermove, onpointerup, onpointercancel: onpointerup, ondblclick: () => this.set(WHOLE) };
+    this.root = control("div", { className: "crop", ...on }, image, this.frame);
     this.show("");
   }
 
@@ -44,7 +42,7 @@ export class Crop {
     this.root.classList.toggle("part", this.value !== "");
     const [x, y, width, height] = this.box.map((each) => Math.round(100 * each));
     const said = this.value ? `${width} × ${height} % of the photo, from ${x}, ${y} %` : "the whole photo";
-    this.frame.setAttribute("aria-label", `Part to search: ${said}. Arrow keys move it, with Shift resize it, Escape resets it.`);
+    this.frame.ariaLabel = `Part to search: ${said}. Arrow keys move it, with Shift resize it, Escape resets it.`;
   }
 
   set(box) {

@@ -1,7 +1,7 @@
 // The documentation of the service, drawn from its openapi.json.
 
 import { get } from "./api.js";
-import { element, named } from "./cards.js";
+import { control, element, named } from "./cards.js";
 
 const LIMITS = { default: "default", minimum: "at least", maximum: "at most", minItems: "at least", maxItems: "at most" };
 
@@ -24,9 +24,8 @@ function described(schema, said) {
 function table(caption, rows) {
   const lines = rows.map(([name, schema, required, said]) => {
     const type = element("td", "", element("code", "", typed(schema)), required ? "" : element("span", "soft", " optional"));
-    return element("tr", "", element("th", "", named("", name)), type, element("td", "", described(schema, said)));
+    return element("tr", "", control("th", { scope: "row" }, named("", name)), type, element("td", "", described(schema, said)));
   });
-  for (const line of lines) line.firstChild.scope = "row";
   return element("div", "scroll", element("table", "", element("caption", "", caption), element("tbody", "", ...lines)));
 }
 

@@ -26,9 +26,7 @@ const app = {
     route();
   },
   // Tell screen readers.
-  say(text) {
-    one(".live").textContent = text;
-  },
+  say: (text) => (one(".live").textContent = text),
   // Show an error, or remove it.
   fail(error) {
     one(".banner").hidden = !error;
@@ -77,15 +75,16 @@ function drawHead({ items, products, model, address }) {
   one("h1 bdi").textContent = address.split(/[/#\\]/).filter(Boolean).at(-1) ?? "Catalog";
   one("h1").title = address;
   const counts = `${counted(items, "item", "items")} · ${counted(products, "product", "products")}`;
-  one(".about").replaceChildren(counts, element("span", "model", " · model ", element("bdi", "", model.name), `, ${model.dim}-d`));
+  const before = model.sha ? " · model " : " · ";
+  one(".about").replaceChildren(counts, element("span", "model", before, element("bdi", "", model.name), `, ${model.dim}-d`));
 }
 
 async function start() {
-  one(".banner button").addEventListener("click", () => app.fail(null));
-  one(".skip").addEventListener("click", (event) => {
-    event.preventDefault(); // the hash is the view
+  one(".banner button").onclick = () => app.fail(null);
+  one(".skip").onclick = () => {
     one("main").focus();
-  });
+    return false; // the hash is the view
+  };
   while (!app.status) {
     try {
       app.status = await api.get("status");
@@ -97,11 +96,11 @@ async function start() {
   one(".loading").remove();
   drawHead(app.status);
   mounted("find"); // takes photos on every tab
-  window.addEventListener("popstate", () => { // also when the hash is changed by hand
+  window.onpopstate = () => { // also when the hash is changed by hand
     app.fail(null);
     one(".sheet").close();
     route();
-  });
+  };
   route();
 }
 

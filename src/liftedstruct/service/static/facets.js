@@ -7,8 +7,8 @@ const MOST = 24; // that a search shows
 const LISTED = 50; // values that the service lists at most
 
 const quoted = (text) => `'${text.replaceAll("'", "''")}'`;
-const CLAUSE = /(?:^|\s*and\s+)([\p{L}_][\p{L}\p{N}_]*) (in \(|=|>=|<=) ?/uy;
-const VALUE = /'((?:[^']|'')*)'[,)]? ?|(-?[\d.]+(?:e[+-]?\d+)?)/iy;
+const CLAUSE = /(?:^| and )([\p{L}_][\p{L}\p{N}_]*) (?:(>=|<=) (\S+)|(?:= |in \()((?:'(?:[^']|'')*'(?:, )?)+)\)?)/gu;
+const TEXT = /'((?:[^']|'')*)'/g;
 
 // Return the text of {field: {values: Set, min, max}}, joined to a text that was written by hand.
 function compose(chosen, written = "") {
@@ -24,19 +24,10 @@ function compose(chosen, written = "") {
 // Return what `compose` was given, or null for another text.
 function decompose(text) {
   const chosen = {};
-  let at = 0;
-  const next = (pattern) => {
-    pattern.lastIndex = at;
-    const found = pattern.exec(text);
-    if (found) at = pattern.lastIndex;
-    return found;
-  };
-  for (let clause; at < text.length && (clause = next(CLAUSE)); ) {
-    const field = (chosen[clause[1]] ??= {});
-    for (let value; (value = next(VALUE)); ) {
-      if (value[2]) field[clause[2] === ">=" ? "min" : "max"] = value[2];
-      else (field.values ??= new Set()).add(value[1].replaceAll("''", "'"));
-    }
+  for (const [, name, sign, number, texts] of text.matchAll(CLAUSE)) {
+    const field = (chosen[name] ??= {});
+    if (sign) field[sign === ">=" ? "min" : "max"] = number;
+    else field.values = new Set([...texts.matchAll(TEXT)].map((each) => each[1].replaceAll("''", "'")));
   }
   return compose(chosen) === text ? chosen : null;
 }
@@ -46,9 +37,9 @@ export class Facets {
   constructor(fields, onChange) {
     Object.assign(this, { fields, onChange, chosen: {}, written: "" });
     const write = () => this.write(this.input.value.trim());
-    const keydown = (event) => event.key === "Enter" && !event.shiftKey && (event.preventDefault(), write());
+    const onkeydown = (event) => event.key === "Enter" && !event.shiftKey && (event.preventDefault(), write());
     const placeholder = "category = chair and price < 100";
-    this.input = control("textarea", { id: "where", rows: 2, spellcheck: false, placeholder, on: { change: write, keydown } });
+    this.input = control("textarea", { id: "where", rows: 2, spellcheck: false, placeholder, onchange: write, onkeydown });
     this.input.setAttribute("aria-describedby", "where-error");
     this.error = control("p", { id: "where-error", className: "error", hidden: true });
     this.list = element("div", "fields");
@@ -88,7 +79,7 @@ export class Facets {
   fail(message) {
     this.error.hidden = !message;
     this.error.textContent = message;
-    this.input.setAttribute("aria-invalid", String(Boolean(message)));
+    this.input.ariaInvalid = Boolean(message);
   }
 
   draw(field) {
@@ -97,24 +88,23 @@ export class Facets {
   }
 
   limit(end, { name, [end]: extreme }) {
-    const change = () => this.change(name, { [end]: input.value });
+    const onchange = (event) => this.change(name, { [end]: event.target.value });
     const label = `${name}, ${end === "min" ? "at least" : "at most"}`;
     const value = this.chosen[name]?.[end] ?? "";
-    const input = control("input", { type: "number", step: "any", value, placeholder: extreme, label, on: { change } });
-    return input;
+    return control("input", { type: "number", step: "any", value, placeholder: extreme, label, onchange });
   }
 
   chips({ name, values }) {
     const texts = values.filter((value) => typeof value === "string");
     const chosen = new Set(this.chosen[name]?.values);
     const chip = (value) => {
-      const made = button("chip", named("", value || "(empty)"), () => {
+      const onclick = () => {
         if (!chosen.delete(value)) chosen.add(value);
-        made.setAttribute("aria-pressed", chosen.has(value));
+        made.ariaPressed = chosen.has(value);
         this.change(name, { values: chosen });
-      });
-      made.setAttribute("aria-pressed", chosen.has(value));
-      return made;
+      };
+      const made = button("chip", element("bdi", "", value || "(empty)"), onclick);
+      return Object.assign(made, { ariaPressed: chosen.has(value), title: value });
     };
     const list = element("div", "chips");
     const draw = (typed) => {
@@ -123,8 +113,8 @@ export class Facets {
       list.replaceChildren(...[...new Set([...chosen, ...found, ...unlisted])].map(chip));
     };
     draw("");
-    const search = { type: "search", placeholder: `Search ${texts.length} values`, label: `Search the values of ${name}`, autocomplete: "off" };
-    const input = control("input", { ...search, on: { input: () => draw(input.value.trim()) } });
-    return texts.length > FEW ? [input, list] : [list];
+    if (texts.length <= FEW) return [list];
+    const search = { type: "search", placeholder: `Search ${texts.length} values`, label: `Search the values of ${name}` };
+    return [control("input", { ...search, oninput: (event) => draw(event.target.value.trim()) }), list];
   }
 }

@@ -25,9 +25,9 @@ class Find {
     }
     this.query = element("div", "query");
     this.facets = new Facets(fields, (where) => this.change({ where }));
-    const change = () => this.change({ k: this.k.value, group: this.group.checked ? "product" : "" });
-    this.k = control("select", { on: { change } }, ...COUNTS.map((count) => new Option(count, count)));
-    this.group = control("input", { type: "checkbox", on: { change } });
+    const onchange = () => this.change({ k: this.k.value, group: this.group.checked ? "product" : "" });
+    this.k = control("select", { onchange }, ...COUNTS.map((count) => new Option(count, count)));
+    this.group = control("input", { type: "checkbox", onchange });
     const labels = [element("label", "", "Show ", this.k, " answers"), element("label", "", this.group, "one per product")];
     const summary = element("summary", "", "Filters and options");
     this.filters = element("details", "filters", summary, element("p", "options", ...labels), this.facets.root);
@@ -58,9 +58,8 @@ class Find {
     const { app, photos } = this;
     const file = [...files].find((each) => each.type.startsWith("image/")) ?? files[0];
     if (!file || this.refusal) return app.fail(file && new Error(this.refusal));
-    const number = photos.size + 1;
-    photos.set(number, { name: file.name, url: URL.createObjectURL(file), file });
-    return this.start({ photo: number });
+    photos.set(photos.size + 1, { name: file.name, url: URL.createObjectURL(file), file });
+    return this.start({ photo: photos.size });
   }
 
   // Start another query with the filter and the options of this one.
@@ -96,8 +95,9 @@ class Find {
   }
 
   chooser(className, text, capture) {
-    const change = () => this.take(input.files);
-    const input = control("input", { className: "unseen", type: "file", accept: "image/*", disabled: this.refusal, on: { change } });
+    const onchange = (event) => this.take(event.target.files);
+    const kind = { type: "file", accept: "image/*", disabled: this.refusal };
+    const input = control("input", { className: "unseen", ...kind, onchange });
     if (capture) input.setAttribute("capture", capture);
     return element("label", `button ${className}`, input, text);
   }
@@ -109,8 +109,8 @@ class Find {
     const shown = element("div", "shown", leave);
     this.crop = null;
     if (photo) {
-      const failed = () => image.replaceWith(element("span", "missing", "The browser cannot show this photo."));
-      const image = control("img", { alt: `Query: ${photo.name}`, draggable: false, src: photo.url, on: { error: failed } });
+      const onerror = () => image.replaceWith(element("span", "missing", "The browser cannot show this photo."));
+      const image = control("img", { alt: `Query: ${photo.name}`, draggable: false, src: photo.url, onerror });
       this.crop = new Crop(image, (crop) => this.change({ crop }));
       shown.prepend(this.crop.root);
       const name = element("p", "name", named("", photo.name));
@@ -140,8 +140,8 @@ class Find {
       let body = { id, k: Number(k), where, group_by };
       if (kept) {
         body = new FormData();
-        body.set("image", kept.file);
-        for (const [name, value] of Object.entries({ k, where, crop, group_by })) if (value) body.set(name, value);
+        const fields = { image: kept.file, k, where, crop, group_by };
+        for (const [name, value] of Object.entries(fields)) if (value) body.set(name, value);
       }
       const drawn = kept || id ? this.draw(await app.api.post("search", body, signal)) : await this.browse(where, signal);
       if (signal.aborted) return;
@@ -191,6 +191,4 @@ class Find {
   }
 }
 
-export function mount(root, app) {
-  return new Find(root, app);
-}
+export const mount = (root, app) => new Find(root, app);

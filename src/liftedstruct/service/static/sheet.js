@@ -41,9 +41,8 @@ function details(app, dialog, item, matches) {
     dialog.close();
     app.go(app.hash(tab, { id: item.id }));
   };
-  const copy = button("", "Copy id", () => {
-    navigator.clipboard.writeText(item.id).then(() => (copy.textContent = "Copied"), () => (copy.textContent = "Not allowed"));
-  });
+  const copied = (said) => () => (copy.textContent = said);
+  const copy = button("", "Copy id", () => navigator.clipboard.writeText(item.id).then(copied("Copied"), copied("Not allowed")));
   const buttons = [button("primary", "Find similar", leave("find")), button("", "Show on map", leave("map")), copy];
   const fields = Object.entries({ id: item.id, path: item.path ?? "", ...item.metadata }).filter(([, value]) => value !== "");
   const list = fields.map(([name, value]) => {
