@@ -248,6 +248,8 @@ def test_what_is_no_image(client: httpx.Client, photos: Path) -> None:
     problem(client.post("/encode", files=[("images", good)] * 65), 400, "Too many files")
     problem(client.post("/encode", files=[("other", good)]), 422, "images: ")
     problem(client.post("/search", files=[("images", good)]), 422, "image: ")
+    problem(client.post("/search", files=[("image", good)] * 2), 422, "image: ")
+    problem(client.post("/search", files=[("image", good)], data={"k": ["1", "2"]}), 422, "k: ")
 
 
 # --- items ---------------------------------------------------------------------------------------------------------------

@@ -381,6 +381,15 @@ def test_garbage(server: Running, garbage: bytes) -> None:
     assert alive(server)
 
 
+def test_answers_are_sent_at_once(server: Running) -> None:
+    times = []
+    for _ in range(20):
+        begin = time.monotonic()
+        assert alive(server)
+        times.append(time.monotonic() - begin)
+    assert np.median(times) < 0.03  # 0.04 where a part of the answer waits for an acknowledgment
+
+
 # --- the log -------------------------------------------------------------------------------------------------------------
 
 

@@ -170,17 +170,17 @@ async def _body(request: Request, form: Any, json: Any = None) -> Any:
         raise HTTPException(
             415, f"the content type must be {FORM}{f' or {JSON}' if json else ''}, got {kind[:50]!r}. Change it."
         )
-    parser, values = _InMemory(request.headers, request.stream(), max_files=schemas.MOST_IMAGES), dict[str, Any]()
+    parser, values = _InMemory(request.headers, request.stream(), max_files=schemas.MOST_IMAGES), dict[str, list[Any]]()
     try:
         for name, value in (await parser.parse()).multi_items():
             content = value if isinstance(value, str) else await value.read()
-            values[name] = [*values.get(name, []), content] if name == "images" else content
+            values[name] = [*values[name], content] if name in values else [content]
     except (MultiPartException, KeyError) as error:
         raise HTTPException(400, f"the body must be a form, got: {getattr(error, 'message', error)}. Correct it.") from error
     finally:
         for file in parser._files_to_close_on_error:  # also of a part that was cut off
             file.close()
-    return form.model_validate(values)
+    return form.model_validate({name: each if len(each) > 1 or name == "images" else each[0] for name, each in values.items()})
 
 
 def _key(query: Any) -> Key:
