@@ -257,7 +257,8 @@ def test_what_is_no_image(client: httpx.Client, photos: Path) -> None:
 
 def test_items_in_pages(service: httpx.Client, vectors: Catalog) -> None:
     for where in ("", "color = red"):
-        found, after, pages = list[Any](), -1, 0
+        found, pages = list[Any](), 0
+        after: Any = -1
         while after is not None:
             page = service.get("/items", params={"where": where, "after": after, "limit": 7}).json()
             found, after, pages = found + page["items"], page["next"], pages + 1

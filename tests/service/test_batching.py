@@ -137,7 +137,8 @@ def test_a_batch_gives_what_single_searches_give(vectors: Catalog, asked: list[A
     together = service._search([Asked(q, keys[at], name) for q, (_, name, at) in zip(Q, asked, strict=True)])
     for q, (_, name, at), found in zip(Q, asked, together, strict=True):
         assert isinstance(found, dict)
-        [answer] = vectors.search(q, *keys[at], [name])
+        k, where, group_by, index = keys[at]
+        [answer] = vectors.search(q, k, where, group_by, index, [name])
         assert [(each["id"], each["distance"]) for each in found["matches"]] == [(m.id, m.distance) for m in answer.matches]
         assert (found["margin"], found["verdict"], found["product"]) == (answer.margin, answer.verdict, answer.product)
         assert name not in [each["id"] for each in found["matches"]]
