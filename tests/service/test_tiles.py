@@ -41,12 +41,13 @@ class Tile(NamedTuple):
 def read(content: bytes) -> Tile:
     form, k, c, total, more = struct.unpack("<5I", content[:20])
     assert form == 1
-    arrays, at = [], 20
+    arrays, at = list[Any](), 20
     for kind, count in (("<u4", k), ("<f4", 2 * k), ("<u4", k), ("<u4", c), ("<u4", c), ("<u2", c), ("u1", k)):
         arrays.append(np.frombuffer(content, kind, count, at))
         at += np.dtype(kind).itemsize * count
     assert at == len(content)
-    return Tile(*arrays[:1], arrays[1].reshape(k, 2), *arrays[2:], total, bool(more))  # type: ignore[call-arg]
+    rows, places, *others = arrays
+    return Tile(rows, places.reshape(k, 2), *others, total, bool(more))
 
 
 def made(places: NDArray[np.floating], labels: NDArray[np.int32], **fields: list[Any]) -> Tiles:

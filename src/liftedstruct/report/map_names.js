@@ -8,7 +8,7 @@ const LETTERS = 26;
 
 export class Names {
   constructor(atlas) {
-    Object.assign(this, { atlas, part: 0.25, pictures: new Map(), widths: new Map(), placed: [], scale: 0, spots: null });
+    Object.assign(this, { atlas, pictures: new Map(), widths: new Map(), placed: [], scale: 0, spots: null });
     this.ruler = document.createElement("canvas").getContext("2d");
   }
 
@@ -61,7 +61,7 @@ export class Names {
       const wide = Math.sqrt(count) * side;
       if (this.placed.length >= NAMES || wide < 18 * ratio) break;
       const width = this.width(number);
-      if (wide < this.part * width) continue;
+      if (wide < 0.25 * width) continue;
       const [left, top] = [x * scale - width / 2, y * scale - height / 2];
       const apart = (other) =>
         left > other.left + other.width || other.left > left + width || Math.abs(top - other.top) > height;

@@ -185,7 +185,8 @@ class Tiles:
         at = np.rint((self.places - low) / size * (MASK - 1))
         near = np.flatnonzero(((at >= 0) & (at < MASK)).all(axis=1))
         cell = at[near].astype(np.int64)
-        return near[np.asarray(mask)[cell[:, 1], cell[:, 0]]]
+        rows: Indices = near[np.asarray(mask)[cell[:, 1], cell[:, 0]]]
+        return rows
 
     def nearest(self, row: int, k: int) -> list[dict[str, Any]]:
         """Return the k items nearest to an item, with their distances."""
@@ -336,8 +337,8 @@ def map_router(rows: RowsCache, folder: Path) -> APIRouter:
         return job.current().colors(color)[1]
 
     @router.get("/names")
-    def get_names() -> list[tuple[str, float, float, float, int]]:
-        """Places of the names of classes."""
+    def get_names() -> Any:
+        """Places of the names of classes: as lists of name, x, y, and more."""
         return job.current().names
 
     @router.get("/rows")

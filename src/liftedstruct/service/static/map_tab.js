@@ -315,6 +315,7 @@ class LivePanel {
   }
 
   fill(...content) {
+    this.chosen.parentElement.scrollTop = 0;
     this.chosen.replaceChildren(...content);
     this.nothing.hidden = true;
     this.chosen.hidden = false;

@@ -205,7 +205,7 @@ export class LiveSheets {
     for (const [kept, key] of this.wanted) {
       if (kept.has(key)) continue;
       if (kept === this.photos && !this.about.has(key)) this.unknown.add(key);
-      else if (kept === this.photos) this.startPhoto(() => this.load(kept, key, this.api.thumbnail(this.about.get(key).id), PHOTOS));
+      else if (kept === this.photos) this.startPhoto(() => this.loadPhoto(this.about.get(key)));
       else this.start(() => this.load(kept, key, `map/sheets/${this.view.version}/${key}.webp?side=${SHEET.side}`, SHEET.most));
     }
     this.wanted.length = 0;
@@ -232,6 +232,11 @@ export class LiveSheets {
   async learned(i) {
     if (!this.about.has(i)) await this.learn([i]);
     return this.about.get(i) ?? { row: i, id: `item ${i}`, product: "", metadata: {}, path: "", has_image: false, x: 0.5, y: 0.5 };
+  }
+
+  async loadPhoto({ row, id, has_image: there }) {
+    if (there) await this.load(this.photos, row, this.api.thumbnail(id), PHOTOS);
+    else this.photos.set(row, { part: false });
   }
 
   load(kept, key, address, most) {
@@ -261,7 +266,7 @@ export class LiveSheets {
     canvas.width = canvas.height = pixels;
     canvas.dataset.image = i;
     const item = await this.learned(i);
-    if (!this.photos.has(i) && item.has_image) this.load(this.photos, i, this.api.thumbnail(item.id), PHOTOS);
+    if (!this.photos.has(i)) await this.loadPhoto(item);
     await this.photos.get(i)?.promise;
     const part = this.photos.get(i)?.part;
     if (!part || canvas.dataset.image !== String(i)) return;
@@ -373,12 +378,14 @@ export class LiveNames extends Names {
     const { x, y, width, height, zoom } = this.atlas.camera;
     const reach = Math.max(width, height) / zoom;
     const only = this.atlas.searched;
-    const part = this.atlas.scene.thumbnails(scale) ? 0.9 : 0.25; // names cover photos
-    Object.assign(this, { x, y, part, reach: reach / 2 });
+    Object.assign(this, { x, y, reach: reach / 2 });
     this.spots = this.every.filter((spot) => {
       return Math.max(Math.abs(spot.x - x), Math.abs(spot.y - y)) < reach && (only === null || spot.number === only);
     });
     super.place(scale);
+    const { scene } = this.atlas;
+    const below = scene.thumbnails(scale) ? (0.6 * scene.side(scale) + 9 * scene.ratio) / scale : 0; // a photo
+    for (const name of this.placed) name.y += below;
   }
 
   text(number) {
