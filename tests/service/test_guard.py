@@ -138,8 +138,12 @@ def test_token(shop: Catalog) -> None:
                 headers = {b"authorization": header.encode("latin-1")}
                 response = server.client.get(path, headers=headers)
                 assert response.status_code == 401
-                assert response.headers["www-authenticate"] == "Bearer"
+                assert response.headers["www-authenticate"].startswith("Bearer, Basic ")
         assert server.client.get("/items").status_code == 200
+        for password, status in {TOKEN: 200, "": 401, TOKEN[:-1]: 401, f"{TOKEN}:": 401}.items():  # of a browser
+            assert server.client.get("/items", auth=("any name", password)).status_code == status
+        for broken in ("Basic", "Basic !", "Basic =", "Basic AAAA"):
+            assert server.client.get("/items", headers={"authorization": broken}).status_code == 401
         assert TOKEN not in "".join(server.log)
         assert "HTTPBearer" in server.client.get("/openapi.json").text
 

@@ -72,7 +72,7 @@ def _serve(
     from liftedstruct.service.guard import LOOPBACK
 
     check_binding(host, token)
-    allowed = (*LOOPBACK, host, *(names("--hosts", hosts) if hosts else ()))
+    allowed = (*LOOPBACK, f"[{host}]" if ":" in host else host, *(names("--hosts", hosts) if hosts else ()))
     with Catalog.open(store) as catalog, contextlib.suppress(KeyboardInterrupt):
         if run is not None:
             catalog.use(run)

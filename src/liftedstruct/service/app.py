@@ -408,14 +408,11 @@ def create_app(
     app.state.service, app.state.explorer, app.state.decisions = service, explorer, decisions
     app.include_router(router)
     if explorer:
-        with contextlib.suppress(ModuleNotFoundError):
-            from liftedstruct.service.tiles import map_router
+        from liftedstruct.service.review_routes import review_router
+        from liftedstruct.service.tiles import map_router
 
-            app.include_router(map_router(service.rows, catalog.folder))
-        with contextlib.suppress(ModuleNotFoundError):
-            from liftedstruct.service.review_routes import review_router
-
-            app.include_router(review_router(service.rows, decisions))
+        app.include_router(map_router(service.rows, catalog.folder))
+        app.include_router(review_router(service.rows, decisions))
         app.add_api_route("/", lambda: FileResponse(STATIC / "index.html"), include_in_schema=False)
     app.add_api_route("/docs", lambda: FileResponse(STATIC / "docs.html"), include_in_schema=False)
     app.add_api_route("/static/map/{name}", _map_file, include_in_schema=False)

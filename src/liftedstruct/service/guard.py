@@ -1,6 +1,8 @@
 """What stands before the service: checks of name, origin and token of a request, limits of size and time, and the log."""
 
 import asyncio
+import base64
+import contextlib
 import hmac
 import socket
 import time
@@ -30,7 +32,8 @@ TOO_LARGE: Refusal = (413, f"a request must have at most {UPLOAD_BYTES:,} bytes,
 TOO_SLOW: Refusal = (408, f"a request must arrive within {BODY_SECONDS:g} seconds, got a part of it. Send it faster.", {})
 TOO_MANY: Refusal = (429, "fewer uploads must arrive at a time, got too many. Try again later.", {"Retry-After": "1"})
 FOREIGN: Refusal = (403, "requests must not come from pages of another site. Send them from pages of this server.", {})
-NO_TOKEN: Refusal = (401, "requests must have the header Authorization: Bearer TOKEN. Add it.", {"WWW-Authenticate": "Bearer"})
+CHALLENGE = {"WWW-Authenticate": 'Bearer, Basic realm="liftedstruct"'}
+NO_TOKEN: Refusal = (401, "requests must have the header Authorization: Bearer TOKEN, got no valid one. Add it.", CHALLENGE)
 FAILED: Refusal = (500, "the server must not fail, but it did. Its log has the reason.", {})
 
 
@@ -95,7 +98,7 @@ class Guard:
             await refuse(*FAILED)
         finally:
             self.held -= got
-            path, ms = scope["raw_path"].decode("ascii", "replace"), 1e3 * (time.perf_counter() - begin)
+            path, ms = scope.get("raw_path", b"").decode("ascii", "replace"), 1e3 * (time.perf_counter() - begin)
             self.log(f"{scope['method']} {path} {status} {ms:.1f} ms {size} B")
 
     def _refused(self, method: str, headers: Headers) -> Refusal | None:
@@ -108,8 +111,12 @@ class Guard:
             return FOREIGN
         if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
             return FOREIGN
-        given, wanted = headers.get("authorization", "").encode("latin-1"), f"Bearer {self.token}".encode()
-        if self.token is not None and not hmac.compare_digest(given, wanted):
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind == "Basic":  # a browser asks for name and password; the token is the password
+            with contextlib.suppress(ValueError):
+                kind, given = "Bearer", base64.b64decode(given).decode("latin-1").partition(":")[2]
+        same = hmac.compare_digest(f"{kind} {given}".encode(), f"Bearer {self.token}".encode())
+        if self.token is not None and not same:
             return NO_TOKEN
         return TOO_LARGE if int(headers.get("content-length", "0")[:20]) > UPLOAD_BYTES else None  # h11 has checked the digits
 
