@@ -69,28 +69,31 @@ def take_screenshots(folder: Path, catalog: Path, query: Path) -> None:
     from playwright.sync_api import sync_playwright
 
     call = [sys.executable, "-m", "liftedstruct", "explore", str(catalog), "--port", "0", "--no-browser"]
+    call += ["--decisions", f"{catalog}.csv"]
     with (
-        subprocess.Popen([*call, "--decisions", f"{catalog}.csv"], stdout=subprocess.PIPE, text=True) as server,
+        subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server,
         sync_playwright() as playwright,
     ):
-        assert server.stdout is not None
-        address = server.stdout.readline().split(" at ")[1].split()[0]
-        browser = playwright.chromium.launch(executable_path=os.environ.get("LIFTEDSTRUCT_BROWSER", "/usr/bin/chromium"))
-        page = browser.new_page(viewport={"width": 1280, "height": 800}, device_scale_factor=1.5)
-        page.goto(address)
-        page.get_by_label("Choose a photo").set_input_files(query)
-        page.locator(".box").focus()
-        for key in [*6 * ["Shift+ArrowLeft", "Shift+ArrowUp"], *3 * ["ArrowRight", "ArrowDown"]]:
-            page.keyboard.press(key)
-        page.locator(".answer header").wait_for()
-        page.locator("h1").click()
-        save(page, folder / "explore-find.webp")
-        for tab, ready in (("Map", ".stage canvas"), ("Review", ".review article")):
-            page.get_by_role("link", name=tab).click()
-            page.locator(ready).first.wait_for(timeout=300_000)
-            save(page, folder / f"explore-{tab.lower()}.webp")
-        browser.close()
-        server.send_signal(signal.SIGINT)
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().split(" at ")[1].split()[0]
+            browser = playwright.chromium.launch(executable_path=os.environ.get("LIFTEDSTRUCT_BROWSER", "/usr/bin/chromium"))
+            page = browser.new_page(viewport={"width": 1280, "height": 800}, device_scale_factor=1.5)
+            page.goto(address)
+            page.get_by_label("Choose a photo").set_input_files(query)
+            page.locator(".box").focus()
+            for key in [*6 * ["Shift+ArrowLeft", "Shift+ArrowUp"], *3 * ["ArrowRight", "ArrowDown"]]:
+                page.keyboard.press(key)
+            page.locator(".answer header").wait_for(timeout=60_000)
+            page.locator("h1").click()
+            save(page, folder / "explore-find.webp")
+            for tab, ready in (("Map", ".stage canvas"), ("Review", ".review figure img")):
+                page.get_by_role("link", name=tab).click()
+                page.locator(ready).first.wait_for(timeout=300_000)
+                save(page, folder / f"explore-{tab.lower()}.webp")
+            browser.close()
+        finally:
+            server.send_signal(signal.SIGINT)
 
 
 def save(page: Any, file: Path) -> None:

@@ -22,8 +22,7 @@ const app = {
     const target = hash.startsWith("#") ? hash : `#${hash}`;
     if (target === location.hash) return;
     history[replace ? "replaceState" : "pushState"](null, "", target);
-    if (!replace) app.fail(null);
-    route();
+    (replace ? route : arrive)();
   },
   // Tell screen readers.
   say: (text) => (one(".live").textContent = text),
@@ -41,7 +40,7 @@ function mounted(name) {
   const link = one(`[data-tab="${name}"]`);
   const root = element("section", `tab ${name}`);
   root.hidden = true;
-  root.setAttribute("aria-label", link.textContent);
+  root.ariaLabel = link.textContent;
   one("main").append(root);
   const missing = (error) => {
     console.error(error);
@@ -54,7 +53,7 @@ function mounted(name) {
 
 async function route() {
   const [named, params = ""] = location.hash.slice(1).split(/\?(.*)/s);
-  const name = named in MODULES ? named : "find";
+  const name = Object.hasOwn(MODULES, named) ? named : "find";
   const tab = mounted(name);
   if (current && current !== tab) {
     current.root.hidden = true;
@@ -66,17 +65,23 @@ async function route() {
   tab.root.hidden = false;
   tab.link.setAttribute("aria-current", "page");
   tab.link.href = `#${name}`;
-  document.title = `${tab.root.getAttribute("aria-label")} – ${one("h1").textContent}`;
+  document.title = `${tab.link.textContent} – ${one("h1").textContent}`;
   const view = await tab.ready;
   if (current === tab && tab.hash === (location.hash || "#find")) view.show(new URLSearchParams(params));
+}
+
+function arrive() {
+  app.fail(null);
+  one(".sheet").close();
+  route();
 }
 
 function drawHead({ items, products, model, address }) {
   one("h1 bdi").textContent = address.split(/[/#\\]/).filter(Boolean).at(-1) ?? "Catalog";
   one("h1").title = address;
   const counts = `${counted(items, "item", "items")} · ${counted(products, "product", "products")}`;
-  const before = model.sha ? " · model " : " · ";
-  one(".about").replaceChildren(counts, element("span", "model", before, element("bdi", "", model.name), `, ${model.dim}-d`));
+  const by = element("span", "model", model.sha ? " · model " : " · ", element("bdi", "", model.name), `, ${model.dim}-d`);
+  one(".about").replaceChildren(counts, by);
 }
 
 async function start() {
@@ -96,12 +101,8 @@ async function start() {
   one(".loading").remove();
   drawHead(app.status);
   mounted("find"); // takes photos on every tab
-  window.onpopstate = () => { // also when the hash is changed by hand
-    app.fail(null);
-    one(".sheet").close();
-    route();
-  };
-  route();
+  window.onpopstate = arrive; // also when the hash is changed by hand
+  arrive();
 }
 
 start();

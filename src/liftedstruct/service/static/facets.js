@@ -23,7 +23,7 @@ function compose(chosen, written = "") {
 
 // Return what `compose` was given, or null for another text.
 function decompose(text) {
-  const chosen = {};
+  const chosen = Object.create(null); // a name may be __proto__
   for (const [, name, sign, number, texts] of text.matchAll(CLAUSE)) {
     const field = (chosen[name] ??= {});
     if (sign) field[sign === ">=" ? "min" : "max"] = number;

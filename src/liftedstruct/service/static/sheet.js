@@ -29,18 +29,15 @@ export async function openSheet(dialog, app, id) {
     if (!title.isConnected) return; // another item was opened meanwhile
     title.replaceChildren(named("product", item.product || "no product"));
     frame.append(picture(item, 0, app.api.image(id)));
-    body.replaceChildren(...details(app, dialog, item, matches));
+    body.replaceChildren(...details(app, item, matches));
   } catch (error) {
     body.replaceChildren(element("p", "error", error.message));
   }
 }
 
-function details(app, dialog, item, matches) {
+function details(app, item, matches) {
   const [kind, said] = outcome(item.product, matches);
-  const leave = (tab) => () => {
-    dialog.close();
-    app.go(app.hash(tab, { id: item.id }));
-  };
+  const leave = (tab) => () => app.go(app.hash(tab, { id: item.id }));
   const copied = (said) => () => (copy.textContent = said);
   const copy = button("", "Copy id", () => navigator.clipboard.writeText(item.id).then(copied("Copied"), copied("Not allowed")));
   const buttons = [button("primary", "Find similar", leave("find")), button("", "Show on map", leave("map")), copy];
