@@ -24,10 +24,10 @@ __all__ = [
 ]
 
 KINDS = {
-    "labels": "Likely wrong labels",
+    "labels": "Wrong labels",
     "duplicates": "Near duplicates",
-    "one": "Classes that look like one",
-    "two": "Classes that look like two",
+    "one": "Two that look like one",
+    "two": "One that looks like two",
     "outliers": "Outliers",
-    "leaks": "Test images that leak from training",
+    "leaks": "Test leaks",
 }

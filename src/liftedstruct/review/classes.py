@@ -11,6 +11,7 @@ __all__ = ["classes_like_one", "classes_like_two"]
 MIXED, APART = 0.5, 1.0  # least scores
 SHOWN = 4  # images of each class
 STEPS = 10  # of 2-means
+NEAREST = 5  # neighbors of an image of the smaller half, one of which must be in it
 
 
 def classes_like_one(items: Collection, most: int = 200) -> list[Suggestion]:
@@ -28,23 +29,24 @@ def classes_like_one(items: Collection, most: int = 200) -> list[Suggestion]:
     pairs, votes = np.unique(y[row].astype(np.int64) * C + near[row, column], return_counts=True)
     a, b = np.divmod(pairs, C)
     rates = votes / (votes + own[a])
-    mixed = dict(zip(pairs.tolist(), (rates * (sizes[a] + sizes[b] - 1) / sizes[b]).tolist(), strict=True))
-    rate = dict(zip(pairs.tolist(), rates.tolist(), strict=True))
+    of_mixed = np.minimum(1.0, rates * (sizes[a] + sizes[b] - 1) / sizes[b])
+    mixed = dict(zip(pairs.tolist(), zip(of_mixed.tolist(), rates.tolist(), strict=True), strict=True))
     found = []
-    for code, score in mixed.items():
+    for code in mixed:
         large, small = sorted(divmod(code, C), key=lambda c: (-sizes[c], c))
-        there, back = small * C + large, large * C + small
-        if code == there and min(score := min(score, mixed.get(back, 0.0)), 1.0) >= MIXED and "" not in (items.names[small], items.names[large]):
-            found.append((score, small, large, rate[there], rate[back]))
+        there, back = mixed.get(small * C + large, (0.0, 0.0)), mixed.get(large * C + small, (0.0, 0.0))
+        if code == small * C + large and min(there[0], back[0]) >= MIXED and items.names[small] and items.names[large]:
+            found.append((min(there[0], back[0]), small, large, there[1], back[1]))
     suggestions = []
     for score, small, large, there_rate, back_rate in sorted(found, key=lambda each: (-each[0], each[1:3]))[:most]:
         A, B = items.names[small], items.names[large]
         rows = _nearest_rows(items, small, large)
         reason = (
-            f"{there_rate:.0%} of the images nearest to “{A}” are “{B}”, and {back_rate:.0%} the other way round: "
+            f"{100 * there_rate:.0f} % of the images nearest to “{A}” are “{B}”, and {100 * back_rate:.0f} % the other way round: "
             "two names for one product?"
         )
-        suggestions.append(Suggestion("one", float(score), reason, *rows, "merge", B, tuple(np.flatnonzero(y == small).tolist())))
+        targets = tuple(np.flatnonzero(y == small).tolist())
+        suggestions.append(Suggestion("one", float(score), reason, *rows, "merge", B, targets))
     return suggestions
 
 
@@ -53,7 +55,7 @@ def classes_like_two(items: Collection, most: int = 200) -> list[Suggestion]:
 
     The halves are those of 2-means. The score is the distance of their means, divided by the median distance of the mean of a
     class to the nearest mean of another class, times the fraction of nearest images within the class that are of the same half,
-    compared with a random split.
+    compared with a random split, times the fraction of the smaller half that has a neighbor in it.
     """
     X, y, sizes, k = np.asarray(items.X, np.float32), items.labels, items.sizes, items.neighbors.shape[1]
     used = np.flatnonzero(sizes)
@@ -63,7 +65,7 @@ def classes_like_two(items: Collection, most: int = 200) -> list[Suggestion]:
     means = np.add.reduceat(X[order], starts[used]) / sizes[used, None]
     typical = float(np.median(nearest_neighbors(means, 1)[0]))
     found = []
-    for c in used[(sizes[used] >= 4)]:
+    for c in used[sizes[used] >= 4]:
         rows = order[starts[c] : starts[c] + sizes[c]]
         side = _halves(X[rows])
         small = rows[side] if 2 * side.sum() <= len(rows) else rows[~side]
@@ -75,7 +77,8 @@ def classes_like_two(items: Collection, most: int = 200) -> list[Suggestion]:
         crossed = same & (np.isin(near, small) != np.isin(rows, small)[:, None])
         chance = 2 * len(small) * len(large) / (len(rows) * (len(rows) - 1))
         gap = float(np.linalg.norm(X[small].mean(axis=0) - X[large].mean(axis=0))) / max(typical, 1e-30)
-        score = gap * max(0.0, 1 - crossed.sum() / max(1, same.sum()) / chance)
+        alike = np.isin(items.neighbors[small, :NEAREST], small).any(axis=1).mean()  # else they are wrong labels of several products
+        score = gap * float(alike) * max(0.0, 1 - crossed.sum() / max(1, same.sum()) / chance)
         if score >= APART:
             found.append((score, gap, int(c), small, large))
     suggestions = []
@@ -86,7 +89,7 @@ def classes_like_two(items: Collection, most: int = 200) -> list[Suggestion]:
             f"{gap:.1f} times as far as a typical class is from its nearest class: two products?"
         )
         shown = (_central(X, rows) for rows in (small, large))
-        suggestions.append(Suggestion("two", score, reason, *shown, "relabel", value, tuple(np.sort(small).tolist())))
+        suggestions.append(Suggestion("two", float(score), reason, *shown, "relabel", value, tuple(np.sort(small).tolist())))
     return suggestions
 
 

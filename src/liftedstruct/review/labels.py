@@ -18,11 +18,12 @@ from liftedstruct.review.suggestions import Collection, Floats, Indices, Suggest
 __all__ = ["label_scores", "wrong_labels"]
 
 RIDGE = 2.0  # lambda, relative to the mean eigenvalue
-TEMPERATURE = 0.25  # tau, relative to the median score of the own class
+TEMPERATURE = 0.17  # tau, relative to the median score of the own class
 SIGMA = 0.1  # relative to the median distance of the nearest image
-VOTE = 0.2  # weight of the vote
-ROWS = 1024  # images at once
-UNLIKELY = 0.5  # least score of the list
+VOTE = 0.15  # weight of the vote
+ROWS = 512  # images at once
+SHOWN = 6  # neighbors
+UNLIKELY = 0.97  # least score of the list; on CUB-200-2011 about two in three of these were wrong
 
 
 def label_scores(items: Collection) -> tuple[Floats, Indices]:
@@ -48,21 +49,22 @@ def label_scores(items: Collection) -> tuple[Floats, Indices]:
     tau = TEMPERATURE * max(float(np.median(own_score)), 1e-30)
     D = items.distances
     W = np.exp(-(D - D[:, :1]) / max(SIGMA * float(np.median(D[:, 0])), 1e-30))
-    W /= W.sum(axis=1, keepdims=True)
+    vote = (W * (y[items.neighbors] == y[:, None])).sum(axis=1) / W.sum(axis=1)
+    sums /= np.maximum(sizes, 1, dtype=np.float32)[:, None] * np.float32(tau)
+    barred = np.flatnonzero((sizes == 0) | (np.arange(C) == unknown))
     for at in range(0, n, ROWS):
         i = np.arange(at, min(n, at + ROWS))
-        r, own = np.arange(len(i)), y[i]
-        S = G[i] @ sums.T / (1 - h[i, None]) / np.maximum(sizes, 0.5)  #                                          (b, C)
-        S[r, own] = own_score[i]
-        S[:, sizes == 0] = -np.inf
-        P = np.exp((S - S.max(axis=1, keepdims=True)) / tau)
-        P /= P.sum(axis=1, keepdims=True)
-        np.add.at(P, (r[:, None], y[items.neighbors[i]]), VOTE * W[i])
-        unlikely[i] = 1 - P[r, own] / (1 + VOTE)
-        P[r, own] = -1.0
-        if unknown >= 0:
-            P[:, unknown] = -1.0
-        best[i] = np.where(P.max(axis=1) >= 0, P.argmax(axis=1), -1)
+        r, own = np.arange(len(i)), own_score[i] / tau
+        S = (G[i] / (1 - h[i, None])) @ sums.T  #                                                             (b, C), float32
+        S[r, y[i]] = -np.inf
+        S[:, barred] = -np.inf
+        best[i] = S.argmax(axis=1)
+        top = np.maximum(S[r, best[i]], own)
+        best[i] = np.where(np.isfinite(S[r, best[i]]), best[i], -1)
+        S -= top[:, None]
+        others = np.exp(S, out=S).sum(axis=1)
+        own = np.exp(own - top)
+        unlikely[i] = 1 - (own / (own + others) + VOTE * vote[i]) / (1 + VOTE)
     found = (best >= 0) & (y != unknown)
     return np.where(found, unlikely, 0.0), np.where(found, best, -1)
 
@@ -76,10 +78,12 @@ def wrong_labels(items: Collection, most: int = 1000) -> list[Suggestion]:
             break
         near = items.labels[items.neighbors[i]]
         A, B = items.names[items.labels[i]], items.names[others[i]]
-        says, k = int((near == others[i]).sum()), len(near)
-        reason = f"{says} of its {k} nearest images are “{B}”, {int((near == items.labels[i]).sum())} are “{A}”."
+        says, own = (int((near[:SHOWN] == c).sum()) for c in (others[i], items.labels[i]))
+        reason = f"{says or 'None'} of the {len(near[:SHOWN])} images nearest to it are “{B}”, {own or 'none'} “{A}”."
+        if not says:
+            reason = f"It looks more like “{B}” than “{A}”, compared with all images of both."
         order = np.argsort(near != others[i], kind="stable")  # the other class first, nearest first
         found.append(
-            Suggestion("labels", float(scores[i]), reason, (i,), tuple(items.neighbors[i][order][:6].tolist()), "relabel", B, (i,))
+            Suggestion("labels", float(scores[i]), reason, (i,), tuple(items.neighbors[i][order][:SHOWN].tolist()), "relabel", B, (i,))
         )
     return found

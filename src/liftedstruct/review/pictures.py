@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from liftedstruct.review.suggestions import Collection, Suggestion
+from liftedstruct.review.suggestions import Collection, Indices, Suggestion
 from liftedstruct.runtime.limits import available_cores
 
 __all__ = ["Look", "duplicates", "look_at", "near_duplicates"]
 
-NEAREST = 2  # neighbors of an image that may be its duplicates
-FAR, CLOSE = 1.0, 0.5  # distance of a pair that is looked at, and that is listed if it has no images, in the local scale
-PAIRS = 50_000  # most pairs to look at
-SIMILAR = 0.75  # least similarity of images
+CLOSE = 0.25  # distance of a pair that is listed if it has no images, in the local scale
+IMAGES, PAIRS = 100_000, 50_000  # most images to read, and most pairs to compare
+BITS, ALIKE = 16, 4  # of the hashes of a pair that may differ; images with the most similar hash to compare
+SIMILAR = 0.8  # least similarity of images
 SIDE, VIEW, MARGIN = 32, 14, 0.03  # pixels of what is kept of an image and of what is compared; what a copy may crop
 WINDOWS = [(left, top, 1 - right, 1 - bottom) for left, top, right, bottom in itertools.product((0, MARGIN), repeat=4)]
 
@@ -56,8 +56,8 @@ def near_duplicates(
 ) -> list[tuple[float, int, int]]:
     """Return pairs of rows that are near duplicates with their similarity, most similar first, the lower row first.
 
-    A pair is looked at if one is among the two nearest of the other and their distance is below the local scale, the median
-    distance of the farther half of the neighbors of each. Without images, it must be below half of that.
+    Each image is compared with its neighbors and with the images of the most similar hash. A pair without images must be much
+    closer than the local scale, the distance of the third nearest image of each, or usually of the nearest, if that is less.
 
     Args:
         items: embeddings and their neighbors.
@@ -65,30 +65,44 @@ def near_duplicates(
         progress: is called with the fraction that is done.
 
     """
-    D, J = items.distances[:, :NEAREST], items.neighbors[:, :NEAREST]
+    D, J, n = items.distances, items.neighbors, len(items.labels)
     if not D.size:
         return []
-    scale = np.median(items.distances[:, items.distances.shape[1] // 2 :], axis=1)
-    rows = np.repeat(np.arange(len(D)), D.shape[1])
+    scale = np.minimum(D[:, :3][:, -1], np.median(D[:, 0]))
+    rows = np.repeat(np.arange(n), D.shape[1])
     ratio = D.ravel() / np.maximum(np.minimum(scale[rows], scale[J.ravel()]), 1e-30)
-    pairs = np.sort(np.stack((rows, J.ravel()), axis=1), axis=1)
-    _, at = np.unique(pairs[:, 0] * len(D) + pairs[:, 1], return_index=True)
-    at = at[ratio[at] < (FAR if look else CLOSE)]
-    at = np.sort(at[np.argsort(ratio[at], kind="stable")[:PAIRS]])
-    looks: dict[int, Look | None] = {}
+    looks: dict[int, Look] = {}
     if look is not None:
-        seen = np.unique(pairs[at]).tolist()
+        seen = np.argsort(ratio.reshape(D.shape)[:, 0], kind="stable")[:IMAGES].tolist()
         with ThreadPoolExecutor(available_cores()) as pool:
             for done, (row, found) in enumerate(zip(seen, pool.map(look, seen), strict=True)):
-                looks[row] = found
+                looks |= {row: found} if found is not None else {}
                 progress(done / len(seen))
-    found = []
-    for (a, b), far in zip(pairs[at].tolist(), ratio[at].tolist(), strict=True):
-        x, y = looks.get(a), looks.get(b)
-        score = 1 - far if x is None or y is None else similarity(x, y)
-        if score >= (1 - CLOSE if x is None or y is None else SIMILAR):
-            found.append((score, a, b))
-    return sorted(found, key=lambda pair: (-pair[0], *pair[1:]))
+    bare = np.array([row not in looks for row in range(n)])
+    close = (ratio < CLOSE) & (bare[rows] | bare[J.ravel()])
+    pairs = [(1 - far, *sorted(pair)) for far, *pair in zip(ratio[close].tolist(), rows[close].tolist(), J.ravel()[close].tolist(), strict=True)]
+    pairs += [(similarity(looks[a], looks[b]), a, b) for a, b in _candidates(rows, J.ravel(), looks)]
+    return sorted({pair for pair in pairs if pair[0] >= (SIMILAR if pair[1] in looks and pair[2] in looks else 0)}, key=lambda pair: (-pair[0], *pair[1:]))
+
+
+def _candidates(rows: Indices, others: Indices, looks: dict[int, Look]) -> list[tuple[int, int]]:
+    """Return the pairs of images with similar hashes, of neighbors and of those with the most similar hashes."""
+    import faiss
+
+    if len(looks) < 2:
+        return []
+    seen = np.array(sorted(looks))
+    codes = np.packbits(np.stack([looks[row].phash for row in seen.tolist()]), axis=1)
+    index = faiss.IndexBinaryFlat(64)
+    index.add(codes)
+    _, alike = index.search(codes, min(ALIKE + 1, len(seen)))
+    both = np.isin(rows, seen) & np.isin(others, seen)
+    a = np.concatenate((np.searchsorted(seen, rows[both]), np.repeat(np.arange(len(seen)), alike.shape[1])))
+    b = np.concatenate((np.searchsorted(seen, others[both]), alike.ravel()))
+    pairs = np.unique(np.stack((np.minimum(a, b), np.maximum(a, b)), axis=1)[a != b], axis=0)
+    bits = np.bitwise_count(codes[pairs[:, 0]] ^ codes[pairs[:, 1]]).sum(axis=1)
+    order = np.argsort(bits, kind="stable")[: min(PAIRS, int((bits <= BITS).sum()))]
+    return [(int(x), int(y)) for x, y in seen[pairs[order]].tolist()]
 
 
 def duplicates(items: Collection, pairs: list[tuple[float, int, int]], most: int = 1000) -> list[Suggestion]:
@@ -100,7 +114,7 @@ def duplicates(items: Collection, pairs: list[tuple[float, int, int]], most: int
         keep, drop = (a, b) if not leak or items.parts[a] == "test" else (b, a)  # type: ignore[index]
         names = [items.names[items.labels[row]] for row in (drop, keep)]
         if leak:
-            reason = f"Nearly the same picture is a test image and a {items.parts[drop]} image, so the scores are too high."  # type: ignore[index]
+            reason = f"Nearly the same picture is in the {items.parts[drop]} and the test part, so scores are too high."  # type: ignore[index]
         elif names[0] != names[1]:
             reason = f"Nearly the same picture is “{names[0] or 'no product'}” and “{names[1] or 'no product'}”: one must be wrong."
         else:

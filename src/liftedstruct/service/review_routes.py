@@ -141,20 +141,18 @@ class Review:
         rows, each = self.rows, self.lists.get(new.kind, {}).get(new.key)
         if rows is None or each is None:
             raise HTTPException(404, f"key must be one of the list {new.kind[:20]!r}, got {new.key[:50]!r}. Read the list again.")
-        _, _, product, other = _target(rows, each)
+        other = _target(rows, each)[3]
         if (new.action in ("relabel", "merge")) == (not new.value.strip()):
             raise ValueError(f"value must be a class for relabel and merge only, got {new.value[:100]!r} for {new.action}. Correct it.")
         if new.kind in OF_CLASSES and new.action == "drop":
             raise ValueError("action must be keep, relabel or merge for classes, got 'drop'. Drop single images.")
         time = datetime.now(UTC).isoformat(timespec="microseconds")
+        chosen: tuple[int, ...] = each.targets if new.kind in OF_CLASSES else each.rows[:1]
+        value, product = new.value or (other if new.action == "keep" else ""), rows.products[rows.labels[each.rows[0]]]
         if new.action == "merge" or (new.kind in OF_CLASSES and new.action == "keep"):
-            value = new.value or other
-            made = [Decision(new.action, "", "", rows.products[rows.labels[each.rows[0]]], value, new.kind, time)]
+            made = [Decision(new.action, "", "", product, value, new.kind, time)]
         else:
-            made = [
-                Decision(new.action, _path(rows, i), rows.ids[i], product, new.value or (other if new.action == "keep" else ""), new.kind, time)
-                for i in (each.targets if new.kind in OF_CLASSES else each.rows[:1])
-            ]
+            made = [Decision(new.action, _path(rows, i), rows.ids[i], product, value, new.kind, time) for i in chosen]
         with self.lock:
             add_decisions(self.file, made)
             self.keys[time] = new.kind, new.key
