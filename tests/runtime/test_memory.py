@@ -7,6 +7,17 @@ import pytest
 from liftedstruct.runtime import memory
 from liftedstruct.runtime.memory import kept_memory
 
+RELEASE = """
+from liftedstruct.runtime.memory import kept_memory, release_memory
+def size():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+with kept_memory():
+    blocks = [bytearray(1 << 16) for _ in range(4000)]
+    blocks = blocks[::40]  # the rest is free, in between
+    before = size()
+    release_memory()
+    print(before - size())
+"""
 CODE = """
 import resource, sys, torch
 from liftedstruct.runtime.memory import kept_memory
@@ -63,3 +74,9 @@ def test_no_effect_on_other_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
             assert kept is False
     finally:
         memory._glibc.cache_clear()
+
+
+@pytest.mark.skipif(not is_glibc() or not os.path.exists("/proc/self/statm"), reason="requires glibc and Linux")  # noqa: PTH110
+def test_free_memory_is_released() -> None:
+    done = subprocess.run([sys.executable, "-c", RELEASE], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 200e6

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["kept_memory"]
+__all__ = ["kept_memory", "release_memory"]
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # constants of malloc.h
 NEVER = -1  # the largest size, as an unsigned number
@@ -51,6 +51,12 @@ def kept_memory() -> Iterator[bool]:
                 for threshold, value in USUAL.items():
                     libc.mallopt(threshold, value)
                 libc.malloc_trim(0)
+
+
+def release_memory() -> None:
+    """Return free memory to the kernel. Without this, a process of many threads grows to the sum of their peaks."""
+    if (libc := _glibc()) is not None:
+        libc.malloc_trim(0)
 
 
 @functools.cache
