@@ -63,7 +63,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
 
 @pytest.fixture(scope="module")
 def address(shop: Catalog) -> Iterator[str]:
-    with served(shop) as found:
+    with served(shop, decisions=Path(shop.address).parent / "decisions.csv") as found:
         yield found
 
 
@@ -623,6 +623,7 @@ def violations(page: Page) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("phone", [False, True], ids=["desktop", "phone"])
 def test_axe_finds_nothing_serious(open_page: NewPage, photo: Path, scheme: str, phone: bool) -> None:
@@ -638,9 +639,9 @@ def test_axe_finds_nothing_serious(open_page: NewPage, photo: Path, scheme: str,
     expect(page.locator(".sheet dl")).to_be_visible()
     assert check() == []
     page.keyboard.press("Escape")
-    for tab in ("Map", "Review"):
+    for tab, ready in (("Map", ".map .plane"), ("Review", ".review figure")):
         page.get_by_role("link", name=tab).click()
-        page.wait_for_load_state("networkidle")
+        page.locator(ready).first.wait_for(timeout=60_000)
         assert check() == [], tab
     page.goto(re.sub("#.*", "", page.url) + "docs")
     expect(page.locator(".endpoint").first).to_be_visible()
