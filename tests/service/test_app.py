@@ -513,3 +513,24 @@ def test_the_model_is_replaced_by_another_process(tmp_path: Path) -> None:
         found = client.post("/search", files={"image": content}).json()
         assert found["matches"][0]["distance"] == pytest.approx(0, abs=1e-5)
         assert client.get("/status").json()["model"]["sha"] == make_embedder(1).short_sha()
+
+
+def test_an_image_is_not_added_to_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos = write_photos(tmp_path / "photos")
+    content = (photos / "top.png").read_bytes()
+    with Catalog.open(tmp_path / "catalog", make_embedder(0)) as catalog:
+        catalog.add(photos)
+    with Catalog.open(tmp_path / "catalog") as catalog, client_of(catalog) as client:
+        encode = Embedder.encode
+
+        def replacing(*arguments: Any, **further: Any) -> Any:
+            monkeypatch.undo()
+            found = encode(*arguments, **further)
+            with Catalog.open(tmp_path / "catalog", make_embedder(1)) as other:
+                other.add(photos, new_model=True)
+            return found
+
+        monkeypatch.setattr(Embedder, "encode", replacing)
+        problem(client.put("/items/new", files={"image": content}), 429, "another process replaced it")
+        assert client.put("/items/new", files={"image": content}).status_code == 200
+        assert client.get("/neighbors/new").json()["matches"][0]["distance"] == pytest.approx(0, abs=1e-5)

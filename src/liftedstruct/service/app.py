@@ -68,7 +68,7 @@ class Service:
     def load(self) -> None:
         """Read the catalog and its model before the first request needs them."""
         with contextlib.suppress(ValueError, OSError):  # requests report it
-            model = self.catalog.record["current"]["model"]
+            model = self.model()["model"]
             self._search([Asked(np.zeros(model["dim"], np.float32), (1, None, None, "exact"))])
             _ = self._encode([np.zeros((8, 8, 3), np.uint8)]) if model["sha"] else None
             _ = self.rows.current().described_fields
@@ -83,17 +83,19 @@ class Service:
     async def wait(self, queue: Batcher[Any, T], *items: Any) -> list[T]:
         """Return the results for items, or raise TimeoutError."""
         futures = [asyncio.wrap_future(future) for future in queue.submit(items)]
-        try:
-            async with asyncio.timeout(SECONDS):
-                return await asyncio.gather(*futures)
-        except TimeoutError:
-            raise TimeoutError(f"a request must wait at most {SECONDS:g} seconds to {queue.name}. Try again later.") from None
+        async with asyncio.timeout(SECONDS):
+            return await asyncio.gather(*futures)
 
     async def write(self, call: Callable[[], T]) -> T:
         """Return the result of a call that changes the catalog, one at a time."""
         async with asyncio.timeout(SECONDS), self.writing:
             self.rows.writes += 1
             return await run_in_threadpool(call)
+
+    def model(self) -> dict[str, Any]:
+        """Return the model that queries and new items must be embedded with, and its table."""
+        found: dict[str, Any] = self.catalog.record["current"]
+        return found
 
     def item(self, name: str) -> Item:
         """Return the item with this id."""
@@ -221,10 +223,10 @@ async def search(request: Request, service: Of) -> Any:
         return _timed(answer, begin)
     image = await run_in_threadpool(cropped, query.image, query.crop) if query.crop else query.image
     while True:
-        model = await run_in_threadpool(lambda: service.catalog.record["current"])
+        model = await run_in_threadpool(service.model)
         [vector] = await service.wait(service.encoder, image)
         [answer] = await service.wait(service.searcher, Asked(vector, _key(query)))
-        if model == await run_in_threadpool(lambda: service.catalog.record["current"]):  # it was not replaced meanwhile
+        if model == await run_in_threadpool(service.model):  # it was not replaced meanwhile
             return _timed(answer, begin)
 
 
@@ -269,12 +271,16 @@ def get_item(id: str, service: Of) -> Any:
 async def put_item(id: str, request: Request, service: Of) -> Any:
     """Add or replace an item, by its image, which is not kept, or its vector. It is answered when it is stored."""
     new = await _body(request, schemas.NewImage, schemas.NewVector)
-    if isinstance(new, schemas.NewVector):
-        vector = _as_vector(new.vector)
-    else:
-        [vector] = await service.wait(service.encoder, new.image)
-    await service.write(lambda: service.catalog.add_vectors([id], vector[None], [new.product], [new.metadata]))
-    return await run_in_threadpool(get_item, id, service)
+    model = await run_in_threadpool(service.model)
+    [vector] = [_as_vector(new.vector)] if "vector" in new.model_fields_set else await service.wait(service.encoder, new.image)
+
+    def store() -> Any:
+        if service.model() != model:
+            raise Busy("the model must not change while an item is added, but another process replaced it. Try again.")
+        service.catalog.add_vectors([id], vector[None], [new.product], [new.metadata])
+        return get_item(id, service)
+
+    return await service.write(store)
 
 
 @router.delete("/items/{id:any}", response_model=schemas.Deleted)
@@ -337,15 +343,12 @@ async def ready(service: Of) -> Any:
 def status(request: Request, service: Of) -> Any:
     """What the catalog holds."""
     rows, record, state = service.rows.current(), service.catalog.record, request.app.state
-    model, calibration = (
-        {name: record["current"]["model"][name] for name in ("name", "dim", "sha")},
-        record.get("calibration"),
-    )
+    calibration, products = record.get("calibration"), sum(map(bool, rows.products))
     content = {
         "items": len(rows),
-        "products": sum(map(bool, rows.products)),
+        "products": products,
         "address": service.catalog.address,
-        "model": model,
+        "model": record["current"]["model"],
     }
     learned = {"threshold": (calibration or {}).get("threshold"), "calibration": calibration, "fields": rows.described_fields}
     return {**content, **learned, "explorer": state.explorer, "decisions": state.decisions and str(state.decisions)}
@@ -441,7 +444,8 @@ def _map_file(name: str) -> FileResponse:
 
 async def _problem(_: Request, error: Any) -> JSONResponse:
     """Return the answer for an exception: rule, value and remedy on one line."""
-    text, status, headers = str(error), 422, dict[str, str]()
+    status, headers = 422, dict[str, str]()
+    text = str(error) or f"a request must wait at most {SECONDS:g} seconds, got more. Try again later."
     match error:
         case RequestValidationError() | ValidationError():
             first: Any = error.errors()[0]

@@ -43,8 +43,9 @@ Answered: Any = create_model("Answered", matches=list[Matched], **VERDICT, milli
 Encoded: Any = create_model("Encoded", vectors=list[list[float]], dim=int)
 Deleted: Any = create_model("Deleted", removed=int)
 ProductCount: Any = create_model("ProductCount", product=str, count=int, row=int)
+Model: Any = create_model("Model", name=str, dim=int, sha=str)
 Described: Any = create_model("Described", name=str, kind=str, min=float | None, max=float | None, values=list[str | float])
-CONTENT: dict[str, Any] = {"items": int, "products": int, "address": str, "model": dict[str, Any], "threshold": float | None}
+CONTENT: dict[str, Any] = {"items": int, "products": int, "address": str, "model": Model, "threshold": float | None}
 PAGES: dict[str, Any] = {
     "calibration": dict[str, Any] | None,
     "fields": list[Described],
