@@ -4,18 +4,17 @@ import { counted, element, named, nearness } from "./cards.js";
 
 // Return the verdict on the nearest image, as text and elements.
 function verdictOf({ address, calibration }, { matches: [first], margin, verdict, threshold }) {
-  const product = element("bdi", "", first.product || first.id);
   const distance = `at distance ${nearness(first.distance)}`;
-  const farther = margin === null ? "" : `The next other product is ${nearness(margin)} farther.`;
-  const next = farther || "No other product is among the nearest images.";
+  const none = "No other product is among the nearest images.";
+  const next = margin === null ? none : `The next other product is ${nearness(margin)} farther.`;
   if (!verdict) {
     const command = element("code", "", `liftedstruct catalog calibrate ${address}`);
     return [`The nearest image is ${distance}. ${next} To know whether that is a match, run `, command, "."];
   }
-  const rate = `${+(100 * (calibration?.requested ?? 0)).toPrecision(3)} %`;
+  const rate = `${+(100 * (calibration?.requested ?? 0)).toPrecision(3)}\u00a0%`;
   const limit = `the threshold of ${nearness(threshold)}, calibrated for a false-match rate of ${rate}. ${next}`;
   if (verdict === "match") return [`The nearest image is ${distance}, within ${limit}`];
-  return ["The nearest image, of ", product, `, is ${distance}, beyond ${limit}`];
+  return ["The nearest image, of ", element("bdi", "", first.product || first.id), `, is ${distance}, beyond ${limit}`];
 }
 
 // Return what screen readers are told, and the elements above the cards.

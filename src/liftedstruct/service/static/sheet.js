@@ -3,7 +3,7 @@
 import { button, counted, element, named, nearness, picture } from "./cards.js";
 
 const NEAREST = 6;
-const SIGNS = { right: "✓ ", wrong: "✗ ", rest: "" };
+const SAID = { right: ["✓ ", ", same product"], wrong: ["✗ ", ", another product"], rest: ["", ""] };
 
 // Return whether an item's nearest neighbor is of its product, as a kind and a sentence.
 function outcome(product, matches) {
@@ -22,10 +22,8 @@ export async function openSheet(dialog, app, id) {
   dialog.onclick = (event) => event.target === dialog && dialog.close(); // the backdrop
   if (!dialog.open) dialog.showModal();
   try {
-    const [item, { matches }] = await Promise.all([
-      app.api.get(app.api.item(id)),
-      app.api.get(app.api.neighbors(id), { k: NEAREST }),
-    ]);
+    const near = app.api.get(app.api.neighbors(id), { k: NEAREST });
+    const [item, { matches }] = await Promise.all([app.api.get(app.api.item(id)), near]);
     if (!title.isConnected) return; // another item was opened meanwhile
     title.replaceChildren(named("product", item.product || "no product"));
     frame.append(picture(item, 0, app.api.image(id)));
@@ -47,10 +45,10 @@ function details(app, item, matches) {
   });
   const strip = matches.map((match) => {
     const found = item.product ? (match.product === item.product ? "right" : "wrong") : "rest";
-    const words = { right: ", same product", wrong: ", another product", rest: "" }[found];
+    const [sign, words] = SAID[found];
     const label = `${match.product || match.id}${words}, distance ${nearness(match.distance)}`;
     const open = button(found, picture(match), () => app.openItem(match.id), label);
-    open.append(element("span", "", SIGNS[found] + nearness(match.distance)));
+    open.append(element("span", "", sign + nearness(match.distance)));
     return element("li", "", open);
   });
   const heading = element("h3", "", `Its ${counted(matches.length, "nearest item", "nearest items")}`);
