@@ -9,8 +9,8 @@ headless Chromium without a GPU shows the map at 1280 x 800.
 layout: from the request until the map is ready, in a new process; then the start of a process that finds the layout in the
 catalog. First picture: from the navigation until everything in view is drawn sharp, in a new browser profile; the median of
 five. Frames: as in the benchmark of the report, the map is dragged along a spiral for five seconds, once zoomed out to the
-whole map and once zoomed in to photos; intervals are between calls of requestAnimationFrame. Memory: the resident size of the
-server with the map and the neighbors of an item in memory, and of the largest process of the browser after the frames.
+whole map and once zoomed in to photos of 48 px; intervals are between calls of requestAnimationFrame. Memory: the resident
+size of the server with the map in memory, and of the largest process of the browser after the frames.
 """
 
 import contextlib
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 DIM, PER_PRODUCT, FILES, SIDE = 64, 12, 480, 160
 FIRST = {60_502: 2, 1_000_000: 4}  # seconds until the first picture, at most
+FIRST_PLACE = f"{ATLAS}.view.tiles.get('0/0/0').places.subarray(0, 2)"  # of an item
 LAYOUT_MINUTES, FRAME = 20, 33
 ROUNDS = 5
 SERVE = """
@@ -102,7 +103,7 @@ def measure(table: Table, n: int, folder: Path) -> None:
             open_map(page, address)
             for place, go in {
                 "zoomed out": "",
-                "zoomed in": f"{ATLAS}.camera.set(0.5, 0.5, 60 * Math.sqrt({ATLAS}.n))",
+                "zoomed in": f"{ATLAS}.camera.set(...{FIRST_PLACE}, 12000)",
             }.items():
                 frames(table, page, place, go, n)
             page.evaluate(f"{ATLAS}.choose(0)")

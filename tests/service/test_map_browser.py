@@ -105,14 +105,15 @@ def spot(page: Page, row: int) -> tuple[float, float]:
 
 
 def lonely(page: Page) -> list[int]:
-    """Return items that are shown with no other item close to them."""
+    """Return items that are shown, and on top, with no other item close to them."""
     scale = page.evaluate(f"{ATLAS}.camera.zoom * {ATLAS}.scene.ratio")
     shown = page.evaluate(f"[...{ATLAS}.view.within(0, 0, 1, 1, {scale}, {ATLAS}.scene.thumbnails({scale}))]")
     places = np.array(page.evaluate(f"[...Array({N}).keys()].map(i => {ATLAS}.place(i))"))
     apart = np.linalg.norm(places[:, None] - places, axis=2) + 1e9 * np.eye(N)
     size = np.array(page.evaluate(f"[{ATLAS}.camera.width, {ATLAS}.camera.height]"))
     inside = ((places > 40) & (places < size - 70)).all(axis=1) & np.isin(np.arange(N), shown)
-    return [int(i) for i in np.flatnonzero(inside)[np.argsort(-apart.min(axis=1)[inside])][:5]]
+    found = [int(i) for i in np.flatnonzero(inside)[np.argsort(-apart.min(axis=1)[inside])]]
+    return [i for i in found if page.evaluate(f"{ATLAS}.hit(...{ATLAS}.place({i}))") == i][:3]
 
 
 def pixels(canvas: Locator, x: float, y: float, side: int) -> NDArray[np.float64]:
@@ -286,7 +287,7 @@ def test_lasso(open_map: NewPage, address: str) -> None:
     assert len(lines) == 1 + count
     rows = np.flatnonzero(shown == 2)
     assert lines[1].startswith(f"{item_id(rows[0])},/")
-    assert any('"<img src=x onerror=""document' in line for line in lines)  # quoted
+    assert any('"<img src=x onerror=""document' in line for line in lines) == (HOSTILE in classes)  # quoted
     page.get_by_role("button", name="Search with it").click()
     page.wait_for_function("() => location.hash.startsWith('#find?id=')")
 

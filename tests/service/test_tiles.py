@@ -245,12 +245,12 @@ def test_a_tile_and_its_sheet(client: httpx.Client) -> None:
     assert "immutable" in answer.headers["cache-control"]
     rows = read(answer.content).rows
     assert sorted(rows) == list(range(60))
-    answer = client.get(f"/map/sheets/{version}/0/0/0.webp", params={"side": 16})
+    answer = client.get(f"/map/sheets/{version}/0/0/0.webp", params={"side": 16})  # the only part
     assert answer.headers["content-type"] == "image/webp"
     sheet = np.asarray(Image.open(io.BytesIO(answer.content)).convert("RGBA"))
-    assert sheet.shape == (64, 256, 4)
+    assert sheet.shape == (128, 128, 4)
     for at, row in enumerate(rows):
-        cell = sheet[16 * (at // 16) : 16 * (at // 16) + 16, 16 * (at % 16) : 16 * (at % 16) + 16]
+        cell = sheet[16 * (at // 8) : 16 * (at // 8) + 16, 16 * (at % 8) : 16 * (at % 8) + 16]
         if row < 50:
             assert abs(cell[4:12, 4:12, :3].mean(axis=(0, 1)) - colored(int(row))).max() < 14
             assert cell[8, 8, 3] == 255

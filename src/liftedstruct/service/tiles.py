@@ -41,7 +41,7 @@ __all__ = ["CAPACITY", "CELLS", "DEPTH", "MapJob", "Tiles", "map_router"]
 
 FORMAT = 1
 CAPACITY, DEPTH, CELLS = 256, 16, 6  # items per tile, levels, and the levels that a tile's cells are below it
-COLUMNS = 16  # of a sheet of thumbnails
+COLUMNS = 8  # and rows, of a sheet of thumbnails
 NONE = 0xFFFFFFFF  # color of an item without a value
 RAMP, VALUES, OUTER = 255, 12, (2, 98)  # colors of numbers, named values of a text field, percentiles of the range of numbers
 GATHERED = 0.4  # part of a class that is in one place where its name is shown
@@ -84,7 +84,7 @@ class Tiles:
             _, first = np.unique(self.codes[order] >> 2 * (DEPTH - z), return_index=True)
             self.rise[order[first]] = z
         self.tile = functools.lru_cache(2048)(self._tile)
-        self.sheet = functools.lru_cache(256)(self._sheet)
+        self.sheet = functools.lru_cache(1024)(self._sheet)
         self.colors = functools.lru_cache(4)(self._colors)
 
     def items(self, z: int, x: int, y: int) -> Indices:
@@ -119,8 +119,8 @@ class Tiles:
         ]
         return b"".join(part.tobytes() for part in parts)
 
-    def _sheet(self, z: int, x: int, y: int, side: int) -> bytes:
-        rows = self.items(z, x, y)[: COLUMNS * COLUMNS]
+    def _sheet(self, z: int, x: int, y: int, part: int, side: int) -> bytes:
+        rows = self.items(z, x, y)[part * COLUMNS**2 : (part + 1) * COLUMNS**2]
         sheet = Image.new("RGBA", (COLUMNS * side, max(1, -(-len(rows) // COLUMNS)) * side))
         for at, image in enumerate(_pool.map(lambda row: _square(self.rows.paths[row], side), rows)):
             if image is not None:
@@ -289,6 +289,10 @@ class MapJob:
         return self.tiles
 
 
+Part = Annotated[int, Query(ge=0, lt=CAPACITY // COLUMNS**2)]
+Side = Annotated[int, Query(ge=8, le=128)]
+
+
 class Lasso(BaseModel):
     """A polygon on the map."""
 
@@ -327,9 +331,9 @@ def map_router(rows: RowsCache, folder: Path) -> APIRouter:
         return Response(content, media_type="application/octet-stream", headers=IMMUTABLE)
 
     @router.get("/sheets/{version}/{z}/{x}/{y}.webp", response_class=Response)
-    def get_sheet(version: str, z: int, x: int, y: int, side: Annotated[int, Query(ge=8, le=128)] = 64) -> Response:
-        """Thumbnails of the items of a tile in 16 columns; transparent where a file cannot be read."""
-        return Response(job.current(version).sheet(z, x, y, side), media_type="image/webp", headers=IMMUTABLE)
+    def get_sheet(version: str, z: int, x: int, y: int, part: Part = 0, side: Side = 64) -> Response:
+        """Thumbnails of 64 items of a tile in eight columns; transparent where a file cannot be read."""
+        return Response(job.current(version).sheet(z, x, y, part, side), media_type="image/webp", headers=IMMUTABLE)
 
     @router.get("/legend")
     def get_legend(color: str = "class") -> dict[str, Any]:

@@ -256,7 +256,7 @@ class LiveAtlas extends Atlas {
       if (!location.hash.startsWith("#map") || !this.root.offsetParent) return;
       const { x, y, zoom } = this.camera;
       const digits = Math.ceil(Math.log10(zoom)) + 1;
-      const z = Math.log2(zoom / this.camera.whole()).toFixed(2);
+      const z = Math.log2(zoom / this.camera.whole()).toFixed(3);
       const params = { x: x.toFixed(digits), y: y.toFixed(digits), z, class: this.searched === null ? null : this.className_ };
       params.color = this.view.color === "class" ? null : this.view.color;
       params.id = this.image === null ? null : this.sheets.about.get(this.image)?.id;

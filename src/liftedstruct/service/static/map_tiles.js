@@ -10,7 +10,7 @@ const NONE = 0xffffffff; // color of an item without a value, in a tile
 const CELLS = 64; // of density, per side of a tile
 const PER_SIDE = 16; // items along the side of a full tile
 const REQUESTS = 6; // at the same time
-const SHEET = { side: 64, columns: 16, most: 40 };
+const SHEET = { side: 64, columns: 8, parts: 4, most: 160 };
 const PHOTOS = 500; // single photos to keep
 const SHARP = 84; // side in device pixels from which on photos are loaded one by one
 const APART = 112; // CSS pixels between the photos on the whole map, at least
@@ -183,16 +183,17 @@ export class LiveSheets {
       this.wanted.push([this.photos, i]);
       if (alone) return null;
     }
-    const key = this.view.keys[this.view.home[i] - 1];
+    const [part, at] = [Math.floor(this.view.place[i] / SHEET.columns ** 2), this.view.place[i] % SHEET.columns ** 2];
+    if (part >= SHEET.parts) return false; // of more items at one spot than can be told apart
+    const key = `${this.view.keys[this.view.home[i] - 1]}.webp?part=${part}`;
     const sheet = this.sheets.get(key);
-    const at = this.view.place[i];
-    if (sheet?.bitmap && at < SHEET.columns ** 2) {
+    if (sheet?.bitmap) {
       this.sheets.delete(key);
       this.sheets.set(key, sheet); // most recently used last
       const [x, y] = [(at % SHEET.columns) * SHEET.side, Math.floor(at / SHEET.columns) * SHEET.side];
       if (side < SHARP) return { bitmap: sheet.bitmap, x, y, side: SHEET.side };
     }
-    if (side < SHARP && key && !sheet) this.wanted.push([this.sheets, key]);
+    if (side < SHARP && this.view.home[i] && !sheet) this.wanted.push([this.sheets, key]);
     return sheet?.failed ? false : null;
   }
 
@@ -206,7 +207,7 @@ export class LiveSheets {
       if (kept.has(key)) continue;
       if (kept === this.photos && !this.about.has(key)) this.unknown.add(key);
       else if (kept === this.photos) this.startPhoto(() => this.loadPhoto(this.about.get(key)));
-      else this.start(() => this.load(kept, key, `map/sheets/${this.view.version}/${key}.webp?side=${SHEET.side}`, SHEET.most));
+      else this.start(() => this.load(kept, key, `map/sheets/${this.view.version}/${key}&side=${SHEET.side}`, SHEET.most));
     }
     this.wanted.length = 0;
     this.view.load();
