@@ -401,17 +401,12 @@ def create_app(
             releasing.cancel()
             await run_in_threadpool(service.close)
 
-    app = FastAPI(
-        title="liftedstruct",
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        lifespan=lifespan,
-        responses=ERRORS,
-        dependencies=[Depends(HTTPBearer(auto_error=False))] if token else [],
-        exception_handlers=dict.fromkeys((RequestValidationError, StarletteHTTPException, Busy, ValueError, OSError), _problem),
-    )
+    kinds = (RequestValidationError, StarletteHTTPException, Busy, ValueError, OSError)
+    pages: dict[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False, "responses": ERRORS}
+    secured = [Depends(HTTPBearer(auto_error=False))] if token else []  # in the OpenAPI document; `Guard` checks it
+    app = FastAPI(title="liftedstruct", version=__version__, lifespan=lifespan, dependencies=secured, **pages)
+    for kind in kinds:
+        app.add_exception_handler(kind, _problem)
     app.state.service, app.state.explorer, app.state.decisions = service, explorer, decisions
     app.include_router(router)
     if explorer:

@@ -65,12 +65,12 @@ class Rows:
 
         They are computed once and kept.
         """
-        k = min(k, max(len(self) - 1, 0))
+        if len(self) < 2:
+            return np.empty((len(self), 0), np.float32), np.empty((len(self), 0), np.int64)
+        k = min(k, len(self) - 1)
         with self._lock:
             if self._near is None or self._near[0].shape[1] < k:
-                D, j = (
-                    self._approximate_neighbors(k) if self.approximate else nearest_neighbors(self.X, k) if k else _none(self)
-                )
+                D, j = self._approximate_neighbors(k) if self.approximate else nearest_neighbors(self.X, k)
                 self._near = D.astype(np.float32), j
             return self._near[0][:, :k], self._near[1][:, :k]
 
@@ -166,7 +166,3 @@ def _arrays(store: Store, table: int, dim: int) -> tuple[NDArray[np.int64], Vect
             X[len(found)] = vector
             found.append(seq)
     return np.array(found, np.int64), X[: len(found)]
-
-
-def _none(rows: Rows) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    return np.empty((len(rows), 0), np.float32), np.empty((len(rows), 0), np.int64)
