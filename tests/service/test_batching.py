@@ -107,6 +107,12 @@ def test_closing_works_on_what_waits() -> None:
         queue.submit([1])
 
 
+def test_a_queue_without_work_has_no_thread() -> None:
+    queue: Batcher[int, int] = Batcher("unused", lambda items: items)
+    queue.close()
+    assert "unused" not in [thread.name for thread in threading.enumerate()]
+
+
 # --- searches ------------------------------------------------------------------------------------------------------------
 
 

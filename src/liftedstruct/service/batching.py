@@ -32,7 +32,6 @@ class Batcher(Generic[S, T]):
         self.waiting: deque[tuple[S, Future[T]]] = deque()
         self.change = threading.Condition()
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.thread.start()
 
     def submit(self, items: Sequence[S]) -> list[Future[T]]:
         """Add items, all or none, and return their futures. An item whose future is cancelled is left out."""
@@ -42,6 +41,8 @@ class Batcher(Generic[S, T]):
                 raise Busy(f"the queue to {self.name} must be open, but the server is shutting down. Try again later.")
             if len(self.waiting) + len(items) > self.room:
                 raise Busy(f"at most {self.room:,} requests may wait to {self.name}, got one more. Try again later.")
+            if self.thread.ident is None:  # the first
+                self.thread.start()
             self.waiting.extend(zip(items, futures, strict=True))
             self.change.notify()
         return futures
@@ -51,7 +52,8 @@ class Batcher(Generic[S, T]):
         with self.change:
             self.closed = True
             self.change.notify()
-        self.thread.join()
+        if self.thread.ident is not None:
+            self.thread.join()
 
     def _run(self) -> None:
         while True:
