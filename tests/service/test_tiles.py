@@ -46,8 +46,8 @@ def read(content: bytes) -> Tile:
         arrays.append(np.frombuffer(content, kind, count, at))
         at += np.dtype(kind).itemsize * count
     assert at == len(content)
-    rows, places, *others = arrays
-    return Tile(rows, places.reshape(k, 2), *others, total, bool(more))
+    arrays[1] = arrays[1].reshape(k, 2)
+    return Tile._make([*arrays, total, bool(more)])
 
 
 def made(places: NDArray[np.floating], labels: NDArray[np.int32], **fields: list[Any]) -> Tiles:

@@ -391,11 +391,13 @@ function styled() {
 }
 
 export async function mount(root, app) {
+  let known = app.api.get("map"); // while the style sheets are loaded
+  known.catch(() => {}); // `look` tells
   await styled();
   const page = element("div", "lifted-map live-map");
   root.append(page);
   page.id = "catalog-map";
-  let [atlas, params, shown, timer, said] = [null, new URLSearchParams(), false, null, ""];
+  let [atlas, shown, timer, said] = [null, false, null, ""];
 
   const say = (text) => text !== said && app.say((said = text));
   const start = async (again) => {
@@ -405,8 +407,9 @@ export async function mount(root, app) {
   const open = (state) => {
     page.innerHTML = FRAME;
     atlas = page.atlas = new LiveAtlas(page, app, state);
+    atlas.view.onLost = look;
     say(`Map of ${counted(state.items, "item", "items")}.`);
-    atlas.restore(params).catch(app.fail);
+    atlas.restore(new URLSearchParams(location.hash.split("?")[1])).catch(app.fail);
   };
   const duration = (seconds) => (seconds < 90 ? "about a minute" : `about ${Math.ceil(seconds / 60)} minutes`);
   const tell = ({ state, items, progress, seconds, elapsed, note }) => {
@@ -428,7 +431,8 @@ export async function mount(root, app) {
     clearTimeout(timer);
     let state;
     try {
-      state = await app.api.get("map");
+      state = await (known ?? app.api.get("map"));
+      known = null;
     } catch (error) {
       app.fail(error);
       return;
@@ -450,7 +454,7 @@ export async function mount(root, app) {
   };
   return {
     show(given) {
-      [params, shown] = [given, true];
+      shown = true;
       if (atlas) atlas.restore(given).catch(app.fail);
       atlas?.resize();
       look();

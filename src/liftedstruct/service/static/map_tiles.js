@@ -42,8 +42,12 @@ export class LiveView {
     this.pinned = new Set(); // items to show at any zoom
     this.near = new Map(); // item -> its neighbors
     this.start = limited(REQUESTS);
+    this.onLost = () => {};
     this.grid = this;
     this.setLegend({ kind: "class" });
+    for (let z = Math.min(levels, 3) - 1; z >= 0; z--) { // what is seen first
+      for (let place = 0; place < 4 ** z; place++) this.queue.add(`${z}/${place % 2 ** z}/${place >> z}`);
+    }
   }
 
   neighborsOf(i) {
@@ -103,8 +107,9 @@ export class LiveView {
     if (this.queue.size > 500) this.queue.clear(); // what is in view is requested again
   }
 
-  // After an error: do not request again at once.
+  // After an error: the map may have changed. Do not request again at once.
   rest() {
+    this.onLost();
     return new Promise((done) => setTimeout(done, 2000));
   }
 
