@@ -67,6 +67,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for n in options.items:
             measure(table, n, (options.keep or Path(folder)) / str(n))
+    table.skip("Embedding Atlas", "its map needs WebGPU, which headless Chromium without a GPU does not have")
     table.finish(options)
 
 

@@ -438,6 +438,8 @@ def test_no_sideways_scrolling(open_map: NewPage, width: int) -> None:
 
 def test_density_is_drawn_where_items_are_not_shown_yet(open_map: NewPage) -> None:
     page = open_map()
+    page.evaluate(f"{ATLAS}.camera.set(0.5, 0.5, 1)")  # as far as possible
+    settle(page)
     place = page.evaluate(f"{ATLAS}.place({lonely(page)[0]})")
     tile = f"[...{ATLAS}.view.tiles.values()]"
     assert page.evaluate(f"{tile}.find(({{z}}) => z === 0).counts.reduce((a, b) => a + b)") == N
