@@ -184,7 +184,8 @@ def compare_labels(table: Table, name: str, parts: list[Planted]) -> None:
         for seed, part in enumerate(parts, 2):
             labels = mislabel(part, seed, kind == "near")
             wrong.append(labels != part.labels)
-            scores.append({"ours": label_scores(part.collection(labels))[0]} | dict(cleanlab_scores(table, part, labels)))
+            kept = BUILD / f"review-{name}-{kind}-{seed}.npz"
+            scores.append({"ours": label_scores(part.collection(labels))[0]} | dict(cleanlab_scores(table, part, labels, kept)))
         means = {each: np.mean([precision(w, s[each]) for w, s in zip(wrong, scores, strict=True)]) for each in scores[0]}
         for each, value in means.items():
             table.say(f"{100 * value:8.1f} %  {name}, {kind} errors: {each}")
@@ -201,8 +202,11 @@ def compare_labels(table: Table, name: str, parts: list[Planted]) -> None:
         table.target(f"points of average precision ahead of cleanlab, {name}, {kind}", 100 * ahead, minimum=0)
 
 
-def cleanlab_scores(table: Table, part: Planted, labels: Integers) -> Iterator[tuple[str, Floats]]:
-    """Yield names and scores of cleanlab's methods, larger for labels that are more likely wrong."""
+def cleanlab_scores(table: Table, part: Planted, labels: Integers, kept: Path) -> Iterator[tuple[str, Floats]]:
+    """Yield names and scores of cleanlab's methods, larger for labels that are more likely wrong.
+
+    The probabilities of the regression, which take minutes, are kept in a file.
+    """
     try:
         from cleanlab.rank import get_label_quality_scores
         from sklearn.linear_model import LogisticRegression
@@ -213,11 +217,14 @@ def cleanlab_scores(table: Table, part: Planted, labels: Integers) -> Iterator[t
     C = labels.max() + 1
     votes = np.zeros((len(labels), C))
     np.add.at(votes, (np.arange(len(labels))[:, None], labels[part.neighbors[:, :10]]), 0.1)
-    P = np.zeros((len(labels), C))
-    with warnings.catch_warnings(action="ignore"):  # classes with fewer images than folds
-        for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(part.X, labels):
-            model = LogisticRegression(C=10, max_iter=300).fit(part.X[train], labels[train])
-            P[np.ix_(test, model.classes_)] = model.predict_proba(part.X[test])
+    if not kept.exists():
+        P = np.zeros((len(labels), C))
+        with warnings.catch_warnings(action="ignore"):  # classes with fewer images than folds
+            for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(part.X, labels):
+                model = LogisticRegression(C=10, max_iter=300).fit(part.X[train], labels[train])
+                P[np.ix_(test, model.classes_)] = model.predict_proba(part.X[test])
+        np.savez(kept, P=P)
+    P = np.load(kept)["P"]
     for which, predicted in (("10 nearest", votes), ("logistic regression", P)):
         for method in ("self_confidence", "normalized_margin"):
             yield f"cleanlab, {which}, {method.replace('_', ' ')}", 1 - get_label_quality_scores(labels, predicted, method=method)
