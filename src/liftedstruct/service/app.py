@@ -29,7 +29,6 @@ from liftedstruct.catalog.store import Vectors
 from liftedstruct.catalog.where import Condition
 from liftedstruct.data import ImageError
 from liftedstruct.encoding import ImageLike
-from liftedstruct.runtime.memory import release_memory
 from liftedstruct.runtime.progress import say
 from liftedstruct.service import schemas
 from liftedstruct.service.batching import Batcher, Busy
@@ -43,7 +42,6 @@ T = TypeVar("T")
 Key = tuple[int, str | None, str | None, str]  # k, where, group_by and index of a search
 
 SECONDS = 30.0  # that a request may wait
-RELEASE_SECONDS = 10.0  # between the times when free memory is returned to the kernel
 STATIC, MAP = Path(__file__).parent / "static", Path(str(report.__file__)).parent
 FORM, JSON, IMAGE = "multipart/form-data", "application/json", {"schema": {"type": "string", "format": "binary"}}
 ERRORS: dict[int | str, Any] = {code: {"model": schemas.Problem} for code in (400, 401, 403, 404, 408, 413, 415, 422, 429, 503)}
@@ -396,9 +394,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with warnings.catch_warnings(action="ignore"):  # of pillow, about harmless damage
             Thread(target=service.load, name="load", daemon=True).start()
-            releasing = asyncio.create_task(_release_memory())
             yield
-            releasing.cancel()
             await run_in_threadpool(service.close)
 
     kinds = (RequestValidationError, StarletteHTTPException, Busy, ValueError, OSError)
@@ -421,12 +417,6 @@ def create_app(
     app.mount("/static", StaticFiles(directory=STATIC, check_dir=False))
     app.add_middleware(Guard, hosts=hosts, token=token, log=log)
     return app
-
-
-async def _release_memory() -> None:
-    while True:
-        await asyncio.sleep(RELEASE_SECONDS)
-        await run_in_threadpool(release_memory)
 
 
 def _map_file(name: str) -> FileResponse:

@@ -18,6 +18,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from liftedstruct.runtime.memory import limit_heaps
+
 __all__ = ["LOOPBACK", "Guard", "check_binding", "run_server", "server_of"]
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -171,5 +173,6 @@ def run_server(app: FastAPI, host: str, port: int, started: Callable[[str], obje
     """
     family, shown = (socket.AF_INET6, f"[{host}]") if ":" in host else (socket.AF_INET, host)
     with socket.create_server((host, port), family=family, backlog=CONNECTIONS) as listening:
+        limit_heaps()
         started(f"http://{shown}:{listening.getsockname()[1]}")
         server_of(app).run(sockets=[listening])
