@@ -48,6 +48,8 @@ SUITE = {
     "training": Benchmark(HERE / "training.py", *2 * (("--parts", "step", "caching"),)),  # embedding has its own script
     "catalog": Benchmark(HERE / "catalog.py"),
     "report": Benchmark(HERE / "report.py", ("--images", "5000")),
+    "explorer": Benchmark(HERE / "explorer.py", ("--items", "60502")),
+    "service": Benchmark(HERE / "service.py", ("--parts", "load"), ("--minutes", "2")),
 }
 
 

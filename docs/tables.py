@@ -212,7 +212,7 @@ def about(name: str, record: Record) -> str:
     if record.failed:
         return f"`benchmarks/{name}.py` failed: {record.failed}."
     settings = ", ".join(
-        f"{key} {' '.join(value) if isinstance(value, list) else value}" for key, value in record.settings.items()
+        f"{key} {' '.join(map(str, value)) if isinstance(value, list) else value}" for key, value in record.settings.items()
     )
     missed = [target for target in record.targets if not target.met]
     sentences = [

@@ -4,6 +4,7 @@ Without a browser the tests are skipped. With LIFTEDSTRUCT_REQUIRE_BROWSER=1 the
 """
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,19 +23,31 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--force-color-profile=srgb", "--hide-
 
 @dataclass
 class Watch:
-    """Console errors and requests of a page; `check` fails if there are any."""
+    """Console errors and requests of a page; `check` fails if there are any.
 
+    Attributes:
+        server: address whose requests are no failure, such as "http://127.0.0.1:8765".
+        expected: regular expression of console messages that are no failure.
+        errors: messages.
+        requests: requests to anything else.
+
+    """
+
+    server: str | None = None
+    expected: str | None = None
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
     def on_console(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        known = self.expected is not None and re.search(self.expected, message.text)
+        if message.type in ("error", "warning") and not known:
             self.errors.append(f"{message.type}: {message.text}")
 
     def on_request(self, request: Request) -> None:
         own = request.url.startswith(("data:", "blob:", "about:"))
         opened = request.url.startswith("file:") and request.is_navigation_request() and request.resource_type == "document"
-        if not own and not opened:
+        served = self.server is not None and request.url.startswith(f"{self.server}/")
+        if not own and not opened and not served:
             self.requests.append(f"request of a {request.resource_type}: {request.url}")
 
     def check(self) -> None:
@@ -71,10 +84,13 @@ def launched() -> Iterator[Browser]:
 
 
 @contextmanager
-def watched(browser: Browser, **settings: object) -> Iterator[Page]:
-    """Open a page that must not log errors or make requests; `settings` are passed to Playwright's `new_context`."""
+def watched(browser: Browser, server: str | None = None, expected: str | None = None, **settings: object) -> Iterator[Page]:
+    """Open a page that must not log errors or make requests to another server.
+
+    `settings` are passed to Playwright's `new_context`.
+    """
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **settings})  # type: ignore[arg-type]
-    page, watch = context.new_page(), Watch()
+    page, watch = context.new_page(), Watch(server, expected)
     page.set_default_timeout(10_000)
     page.on("console", watch.on_console)
     page.on("pageerror", lambda error: watch.errors.append(f"exception: {error}"))

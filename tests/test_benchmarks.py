@@ -189,7 +189,7 @@ def test_wrong_usage(benchmark: Callable[[str], Any], tmp_path: Path, capsys: py
     suite = benchmark("suite")
     with pytest.raises(SystemExit, match="2"):
         suite.main(["--only", "losses,imagse"])
-    assert "products, report, training, got 'imagse'. Did you mean 'images'?" in (capsys.readouterr().err)
+    assert "service, training, got 'imagse'. Did you mean 'images'?" in (capsys.readouterr().err)
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(ValueError, match=r"^list\.json must be a results file, .* Remove it\.$"):
         benchmark("records").read_results(tmp_path / "list.json")

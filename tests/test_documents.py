@@ -6,8 +6,12 @@ import io
 import json
 import re
 import shlex
+import signal
+import subprocess
 import sys
+import urllib.request
 import warnings
+from collections.abc import Iterator
 from itertools import chain, islice, repeat
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +30,7 @@ from liftedstruct.training.runs import PRETRAINED_MIX, TRAIN_DIM, WARMUP
 from liftedstruct.trunks import make_trunk
 from recipes.sets import tiny_cub
 
+ADDRESS = "http://127.0.0.1:8765"  # of a server in the documents
 TINY = {"CUB_200_2011.tgz": "photos/"}
 FEW = {
     "train": "--trunk small --weights random --batch-size 8 --steps 2 --crop 32 --freeze 0 --threads 1",
@@ -45,15 +50,18 @@ def run(document: str, folder: Path) -> str:
     """Run the code and commands of a document in order, in a folder, and return what they print."""
     names: dict[str, object] = {"__name__": "document"}
     printed = io.StringIO()
-    with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
-        code = iter(python_blocks(document))
+    with contextlib.chdir(folder), contextlib.redirect_stdout(printed), contextlib.ExitStack() as servers:
+        code, address = iter(python_blocks(document)), ADDRESS
         for block in blocks(document, "python", "console"):
             long = block.title.endswith(LONG)
             if block.language == "python":
-                text = next(code).text
+                text = next(code).text.replace(ADDRESS, address)
                 exec(few_steps(text) if long else text, names)
             for line in block.text.splitlines() if block.language == "console" else ():
-                run_command(line, long)
+                if line.startswith(("liftedstruct explore ", "liftedstruct serve ")):
+                    address = servers.enter_context(server_of(*shlex.split(line)[1:]))
+                else:
+                    run_command(line.replace(ADDRESS, address), long)
     return printed.getvalue()
 
 
@@ -65,12 +73,32 @@ def run_command(line: str, long: bool) -> None:
         rest = [few.get(word, word) for word in rest] + FEW.get(first, "").split()
     if program == "liftedstruct":
         assert main([first, *rest]) == expected, line
+    elif program == "curl":
+        print(subprocess.run([program, first, *rest], stdout=subprocess.PIPE, text=True, check=True).stdout)
     elif program == "python":
         assert (ROOT / first).is_file(), line
     elif program == "make":
         assert first in re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE), line
     else:
         assert program == "pip", line
+
+
+@contextlib.contextmanager
+def server_of(command: str, *arguments: str) -> Iterator[str]:
+    """Run a command that answers requests until it is interrupted, on a free port, and yield its address."""
+    options = ["--port", "0", *(["--no-browser"] if command == "explore" else [])]
+    call = [sys.executable, "-m", "liftedstruct", command, *arguments, *options]
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            assert server.stdout is not None
+            found = re.search(r"http://127\.0\.0\.1:\d+", server.stdout.readline())
+            assert found is not None
+            with urllib.request.urlopen(f"{found[0]}/status") as answer:
+                assert json.load(answer)["items"] > 0
+            yield found[0]
+        finally:
+            server.send_signal(signal.SIGINT)
+        assert server.wait(60) == 0
 
 
 FLAG = r"(?<![\w-])(--[a-z][a-z-]+(?:\.[a-z][a-z0-9-]*)?)"

@@ -19,8 +19,10 @@ STAGES = [
     *("distances", "losses"),
     *("retrieval", "samplers", "clustering", "projection"),
     *("trunks", "encoding", "embedder", "embeddings", "evaluation", "training", "estimator"),
+    "review",
     *("exporting", "catalog"),
     *("figures", "report"),
+    "service",
     *("recipes", "cli", "__main__"),
 ]
 

@@ -9,9 +9,13 @@ $q_{ij}$ for neighbors in the plane. openTSNE minimizes this objective with Barn
 points, with interpolation on a grid, which takes time linear in their number. Two parts are specific to this package: the
 neighbors behind $p_{ij}$ are exact, from `nearest_neighbors`, and the map is initialized with the first two principal
 components plus a little noise, so that distant groups start far apart.
+
+`interpolate` places further points among landmarks that are on a map already, as the mean of their nearest landmarks, weighted
+by the $p_{j|i}$ of t-SNE. It takes time linear in their number.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +27,7 @@ from liftedstruct.runtime.extras import require
 from liftedstruct.runtime.progress import Bar, say
 from liftedstruct.runtime.threads import limit_threads
 
-__all__ = ["tsne"]
+__all__ = ["interpolate", "tsne"]
 
 Array = NDArray[np.float64]
 
@@ -33,9 +37,18 @@ EARLY, LATE = 250, 500  # iterations with early exaggeration of p_ij, which form
 START = 1e-4  # standard deviation of the initial positions: t-SNE works best from a small start
 JITTER = 1e-2  # noise relative to START: equal embeddings at one point would have no gradient to separate them
 EVERY = 10  # iterations between updates of the progress bar
+NEAREST, SHARPNESS = 15, 2.0  # landmarks that place a point, and the perplexity of their weights
+HALVINGS = 40  # of the interval that holds the precision of a kernel
 
 
-def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0, progress: bool = False) -> NDArray[np.float32]:
+def tsne(
+    embeddings: EmbeddingsLike,
+    *,
+    seed: int = 0,
+    perplexity: float = 30.0,
+    progress: bool = False,
+    on_step: Callable[[float], object] = lambda part: None,
+) -> NDArray[np.float32]:
     """Compute a t-SNE map of the embeddings in the plane.
 
     The same seed gives identical results on the same machine, and scaling the embeddings by a power of two changes nothing.
@@ -46,6 +59,7 @@ def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0,
         seed: random seed of the initial noise. Another seed may move groups on the map, but keeps neighbors together.
         perplexity: effective number of neighbors per point; with few points, lowered to (n - 1) / 3.
         progress: show a progress bar on stderr.
+        on_step: called with the part of the iterations that is done, 0 to 1.
 
     Returns:
         The positions, (n, 2), in float32.
@@ -77,6 +91,14 @@ def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0,
     distances, indices = nearest_neighbors(X.numpy() / size, min(n - 1, int(3 * perplexity)))  #     2 x (n, k)
     nearest = library.nearest_neighbors.PrecomputedNeighbors(indices, distances)
     bar = Bar("t-SNE", EARLY + LATE, wanted=progress, unit="iterations")
+    done = 0
+
+    def advance(*_: object) -> None:  # returns None: continue
+        nonlocal done
+        done += EVERY
+        bar.advance(EVERY)
+        on_step(done / (EARLY + LATE))
+
     with limit_threads(n << 16) as threads, bar:  # one thread up to a thousand points; the positions are the same
         P = library.affinity.PerplexityBasedNN(perplexity=perplexity, n_jobs=threads, knn_index=nearest)
         model = library.TSNE(
@@ -84,11 +106,42 @@ def tsne(embeddings: EmbeddingsLike, *, seed: int = 0, perplexity: float = 30.0,
             n_iter=LATE,
             negative_gradient_method="bh" if n <= BARNES_HUT else "fft",
             n_jobs=threads,
-            callbacks=lambda iteration, error, Y: bar.advance(EVERY),  # returns None: continue
+            callbacks=advance,
             callbacks_every_iters=EVERY,
         )
         Y = model.fit(affinities=P, initialization=_start(plane, seed))  #                            (n, 2)
     return np.ascontiguousarray(Y, dtype=np.float32)
+
+
+def interpolate(
+    landmarks: NDArray[np.floating], places: NDArray[np.floating], points: NDArray[np.floating]
+) -> NDArray[np.float32]:
+    """Place points on a map among landmarks, at the weighted mean of the nearest ones.
+
+    The weights are the Gaussian kernel of t-SNE, whose width is chosen for each point so that its perplexity is 2.
+
+    Args:
+        landmarks: (l, d), embeddings that are on the map.
+        places: (l, 2), their positions.
+        points: (n, d), embeddings to place.
+
+    Returns:
+        The positions, (n, 2), in float32.
+
+    """
+    distances, near = nearest_neighbors(landmarks, min(NEAREST, len(landmarks)), queries=points)
+    D2 = np.square(distances)
+    D2 = (D2 - D2[:, :1]) / np.maximum(D2.mean(axis=1, keepdims=True), 1e-300)  #                    (n, k)
+    wanted = math.log(min(SHARPNESS, D2.shape[1]))
+    low, high = np.full((len(D2), 1), -30.0), np.full((len(D2), 1), 60.0)  # of the logarithm of the precision
+    for _ in range(HALVINGS):
+        precision = (low + high) / 2
+        P = np.exp(-D2 * np.exp(precision))  # p_j|i before normalization
+        P /= P.sum(axis=1, keepdims=True)
+        entropy = -(P * np.log(np.maximum(P, 1e-300))).sum(axis=1, keepdims=True)
+        low, high = np.where(entropy > wanted, precision, low), np.where(entropy > wanted, high, precision)
+    Y: NDArray[np.float32] = np.einsum("nk,nkc->nc", P, places[near]).astype(np.float32)
+    return Y
 
 
 def _check_perplexity(perplexity: float) -> float:

@@ -245,6 +245,21 @@ def test_groups(many: tuple[Catalog, list[Item], Vectors], field: str) -> None:
         assert [match.rank for match in answer.matches] == list(range(1, len(answer.matches) + 1))
 
 
+@pytest.mark.parametrize("group_by", [None, "product"])
+def test_a_search_without_an_item_is_one_where_it_is_removed(tmp_path: Path, group_by: str | None) -> None:
+    X, products = planted(12, 5)
+    X[3] = X[8] = X[4]  # ties
+    rows, ids = [4, 4, 59, 3, 8], ["4", None, "59", "none", "3"]
+    with catalog_of(tmp_path / "catalog", X, products) as catalog:
+        answers = catalog.search(X[rows], 60, group_by=group_by, without=ids)
+        with fails("without must be one id or None per query, 2, got 1"):
+            catalog.search(X[:2], without=["1"])
+    for i, (row, name, answer) in enumerate(zip(rows, ids, answers, strict=True)):
+        with catalog_of(tmp_path / f"removed {i}", X, products) as catalog:
+            catalog.remove([name] if name else [])
+            assert catalog.search(X[row], 60, group_by=group_by) == [answer]
+
+
 def test_verdict_and_status(tmp_path: Path) -> None:
     X, products = planted(20, 5, spread=0.1)
     with catalog_of(tmp_path / "catalog", X, products) as catalog:

@@ -108,6 +108,10 @@ def test_put_get_and_order(store: Store) -> None:
         )
         assert vector.tobytes() == x.tobytes()
     assert store.get(1, [10**6]) == {}
+    for i in (0, 7, 19):
+        assert [item.seq for item in store.items(1, None, seqs[i])] == seqs[i + 1 :]
+    some = Condition("product", "=", rows[1].product)
+    assert [item.id for item in store.items(1, some, seqs[1])] == [rows[8].id]
 
 
 def test_an_update_keeps_its_place(store: Store) -> None:

@@ -92,7 +92,7 @@ def test_only_classes_that_are_there() -> None:
 def test_places(n: int, spots: int, shift: float, scale: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     positions = rng.standard_normal((spots, 2))[rng.integers(0, spots, n)] * scale + shift
-    places = interactive_map._places(positions)
+    places = interactive_map.places_on_map(positions)
     assert places.shape == (n, 2)
     assert places.min() >= -1e-6
     assert places.max() <= 1 + 1e-6
@@ -102,7 +102,7 @@ def test_places(n: int, spots: int, shift: float, scale: float, seed: int) -> No
 
 
 def test_images_at_one_spot_are_apart_at_the_closest_zoom() -> None:
-    places = interactive_map._places(np.vstack((np.zeros((500, 2)), np.ones((500, 2)))))
+    places = interactive_map.places_on_map(np.vstack((np.zeros((500, 2)), np.ones((500, 2)))))
     apart = np.linalg.norm(places[:500, None] - places[None, :500], axis=2)[np.triu_indices(500, 1)]
     assert 1024 * 1000**0.5 * apart.min() > 60  # pixels; 1024 sqrt(n) is the closest zoom of map.js
     assert apart.max() < 0.1  # they stay one group
@@ -190,7 +190,7 @@ def test_the_least_size_that_is_named_is_enough() -> None:
 def test_a_guess_that_was_too_low() -> None:
     """If the sampled sheets compress better than the others, the next quality is tried."""
     squares = Squares(n=330)
-    order = interactive_map._along_a_curve(interactive_map._places(squares.view().positions))
+    order = interactive_map._along_a_curve(interactive_map.places_on_map(squares.view().positions))
     guessed = np.concatenate(list(interactive_map._blocks(order, 96, interactive_map.SAMPLES)))
     assert len(guessed) == 4 * 64
 

@@ -7,6 +7,23 @@ import pytest
 from liftedstruct.runtime import memory
 from liftedstruct.runtime.memory import kept_memory
 
+HEAPS = """
+import re, sys, threading
+from liftedstruct.runtime.memory import limit_heaps
+if sys.argv[1] == "limited":
+    limit_heaps()
+barrier, kept = threading.Barrier(12), []
+def work():
+    kept.append([bytearray(5000) for _ in range(200)])  # from a heap, not of the interpreter's own
+    barrier.wait(20)
+threads = [threading.Thread(target=work) for _ in range(12)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+maps = open("/proc/self/maps").read()
+print(len(re.findall(r"^[0-9a-f]+[048c]000000-[0-9a-f]+ rw-p 00000000 00:00 0 *$", maps, flags=re.M)))
+"""
 CODE = """
 import resource, sys, torch
 from liftedstruct.runtime.memory import kept_memory
@@ -63,3 +80,17 @@ def test_no_effect_on_other_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
             assert kept is False
     finally:
         memory._glibc.cache_clear()
+
+
+@pytest.mark.skipif(not is_glibc() or sys.platform != "linux", reason="requires glibc and Linux")
+def test_threads_share_a_few_heaps() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    counts = [
+        int(
+            subprocess.run(
+                [sys.executable, "-c", HEAPS, each], capture_output=True, text=True, check=True, env=environment
+            ).stdout
+        )
+        for each in ("limited", "free")
+    ]
+    assert counts[0] < counts[1] - 5

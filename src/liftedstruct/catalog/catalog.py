@@ -321,9 +321,9 @@ class Catalog:
         """Return the ids of the items that a filter selects, in the order of insertion."""
         return [item.id for item in self.items(where)]
 
-    def items(self, where: str | Where | None = None) -> Iterator[Item]:
-        """Yield the items that a filter selects, in the order of insertion."""
-        return self.store.items(self.table, _where(where))
+    def items(self, where: str | Where | None = None, after: int = -1) -> Iterator[Item]:
+        """Yield the items that a filter selects, in the order of insertion, from the first whose `seq` is beyond `after`."""
+        return self.store.items(self.table, _where(where), after)
 
     def vectors(self, items: Sequence[Item]) -> Vectors:
         """Return the embeddings of items, (n, d)."""
@@ -373,6 +373,7 @@ class Catalog:
         where: str | Where | None = None,
         group_by: str | None = None,
         index: str = EXACT,
+        without: Sequence[str | None] | None = None,
     ) -> list[Answer]:
         """Find the k nearest items of each query.
 
@@ -382,6 +383,7 @@ class Catalog:
             where: filter, such as `category = chair and price < 100`.
             group_by: field whose values count once, each with its nearest image, such as `product`.
             index: "exact", or the name of an approximate index of the store, such as "hnsw".
+            without: for each query, the id of an item that is left out, such as its own, or None.
 
         Returns:
             An answer for each query.
@@ -398,8 +400,10 @@ class Catalog:
             Q = self.encode(queries)
             if Q.shape[1] != (dim := record["current"]["model"]["dim"]):
                 raise ValueError(f"queries must have {dim} dimensions like {self.address}, got {Q.shape[1]}. Use its model.")
+            if without is not None and len(without) != len(Q):
+                raise ValueError(f"without must be one id or None per query, {len(Q):,}, got {len(without):,}. Pass as many.")
             try:
-                answers = self._search(record, Q, k, filtered, group_by, index)
+                answers = self._search(record, Q, k, filtered, group_by, index, without or [None] * len(Q))
             except ValueError:
                 if self.record["current"] == record["current"]:
                     raise
@@ -419,7 +423,14 @@ class Catalog:
         return X
 
     def _search(
-        self, record: Mapping[str, Any], Q: Vectors, k: int, where: Where | None, group_by: str | None, index: str
+        self,
+        record: Mapping[str, Any],
+        Q: Vectors,
+        k: int,
+        where: Where | None,
+        group_by: str | None,
+        index: str,
+        without: Sequence[str | None],
     ) -> list[Answer] | None:
         """Return the answers to embeddings, or None if an item was removed in between."""
         table, threshold = int(record["current"]["table"]), (record.get("calibration") or {}).get("threshold")
@@ -435,7 +446,8 @@ class Catalog:
                 return None
             for i, (D2, near) in zip(todo, found, strict=True):
                 ranked = [(math.sqrt(d2), items[int(seq)]) for d2, seq in zip(D2, near, strict=True)]
-                answer = _answer(ranked, k, group_by, threshold, len(ranked) < wanted, wanted >= MARGIN)
+                ranked = [each for each in ranked if each[1].id != without[int(i)]]
+                answer = _answer(ranked, k, group_by, threshold, len(near) < wanted, wanted >= MARGIN)
                 if answer:
                     answers[int(i)] = answer
             todo, wanted = np.array([i for i in todo if i not in answers], np.int64), 8 * wanted

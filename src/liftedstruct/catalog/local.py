@@ -120,7 +120,7 @@ class LocalStore:
         return locked(self.folder / LOCK, "writer")
 
     def read(self) -> dict[str, Any]:
-        with self._errors():
+        with self.lock, self._errors():
             found = dict(self.db.execute("SELECT name, value FROM state WHERE name IN ('record', 'sum')"))
             if found and found.get("sum") != zlib.crc32(str(found.get("record")).encode()):
                 raise sqlite3.DatabaseError("damaged record")
@@ -220,14 +220,14 @@ class LocalStore:
         with self.lock, self._errors():
             return int(self.db.execute(f"SELECT count(*) FROM {_name(table)} WHERE {text}", values).fetchone()[0])
 
-    def items(self, table: int, where: Where | None = None) -> Iterator[Item]:
+    def items(self, table: int, where: Where | None = None, after: int = -1) -> Iterator[Item]:
         text, values = self._sql(where)
 
         def rows_after(seq: int) -> list[list[Any]]:
             with self.lock, self._errors():
                 return list(self._rows(table, f"seq > ? AND ({text}) ORDER BY seq LIMIT {PAGE_ROWS}", [seq, *values]))
 
-        return items_in_pages(rows_after)
+        return items_in_pages(rows_after, after)
 
     def get(self, table: int, seqs: Sequence[int]) -> dict[int, tuple[Item, Vectors]]:
         found: dict[int, tuple[Item, Vectors]] = {}
@@ -263,6 +263,17 @@ class LocalStore:
         if where is not None:
             self._check()  # a damaged field would change what is selected
         return sql_of(where, _comparison)
+
+    def version(self, table: int) -> str:
+        """Return a text that changes with the content of a table."""
+        with self.lock, self._errors():
+            query = f"SELECT version, stamp FROM {_name(table)}_versions ORDER BY version DESC LIMIT 1"
+            return "-".join(map(str, self.db.execute(query).fetchone()))
+
+    def arrays(self, table: int) -> tuple[NDArray[np.int64], Vectors]:
+        """Return the seqs and vectors of all items: the arrays that searches use, not copies."""
+        snapshot = self._snapshot(table)
+        return snapshot.seqs, snapshot.X
 
     def _subset(self, table: int, snapshot: "_Snapshot", where: Where) -> tuple[NeighborSearch | None, NDArray[np.int64]]:
         """Return a search among the items that a filter selects, and their seqs. The last one is kept."""

@@ -149,8 +149,8 @@ class MilvusStore:
     def count(self, table: int, where: Where | None = None) -> int:
         return int(self._query(table, _expression(where), ["count(*)"])[0]["count(*)"])
 
-    def items(self, table: int, where: Where | None = None) -> Iterator[Item]:
-        for at in range(0, int(self._state(f"next {table}") or 0), PAGE):
+    def items(self, table: int, where: Where | None = None, after: int = -1) -> Iterator[Item]:
+        for at in range(after + 1, int(self._state(f"next {table}") or 0), PAGE):
             text = f"seq >= {at} and seq < {at + PAGE} and ({_expression(where)})"
             yield from sorted(map(_item, self._query(table, text, COLUMNS)), key=lambda item: item.seq)
 

@@ -153,7 +153,7 @@ class PostgresStore:
         with self.lock, self._errors():
             return int(self.db.execute(f"SELECT count(*) FROM {self._name(table)} WHERE {text}", values).fetchone()[0])
 
-    def items(self, table: int, where: Where | None = None) -> Iterator[Item]:
+    def items(self, table: int, where: Where | None = None, after: int = -1) -> Iterator[Item]:
         text, values = _sql(where)
         query = f"SELECT {COLUMNS} FROM {self._name(table)} WHERE seq > %s AND ({text}) ORDER BY seq LIMIT {PAGE}"
 
@@ -162,7 +162,7 @@ class PostgresStore:
                 found: list[tuple[Any, ...]] = self.db.execute(query, [seq, *values]).fetchall()
                 return found
 
-        return items_in_pages(rows_after)
+        return items_in_pages(rows_after, after)
 
     def get(self, table: int, seqs: Sequence[int]) -> dict[int, tuple[Item, Vectors]]:
         found: dict[int, tuple[Item, Vectors]] = {}

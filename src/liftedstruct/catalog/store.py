@@ -101,8 +101,8 @@ class Store(Protocol):
     def count(self, table: int, where: Where | None = None) -> int:
         """Return the number of items that a filter selects."""
 
-    def items(self, table: int, where: Where | None = None) -> Iterator[Item]:
-        """Yield the items that a filter selects, in the order of insertion."""
+    def items(self, table: int, where: Where | None = None, after: int = -1) -> Iterator[Item]:
+        """Yield the items that a filter selects, in the order of insertion, from the first whose `seq` is beyond `after`."""
 
     def get(self, table: int, seqs: Sequence[int]) -> dict[int, tuple[Item, Vectors]]:
         """Return items and their vectors by `seq`; those that are gone are left out."""
@@ -201,9 +201,8 @@ def _number(digits: str) -> int | float:
     return int(digits) if abs(int(digits)) <= EXACT else float(digits)
 
 
-def items_in_pages(rows_after: Callable[[int], Sequence[Sequence[Any]]]) -> Iterator[Item]:
+def items_in_pages(rows_after: Callable[[int], Sequence[Sequence[Any]]], after: int = -1) -> Iterator[Item]:
     """Yield the items in rows, of which the function returns some that follow a `seq`; so a long iteration blocks no writer."""
-    after = -1
     while rows := rows_after(after):
         yield from map(item_of, rows)
         after = rows[-1][5]

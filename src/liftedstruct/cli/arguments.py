@@ -9,7 +9,15 @@ from liftedstruct.runtime.progress import say
 __all__ = ["fraction_or_names", "fractions", "names", "open_data", "whole_numbers"]
 
 
-def open_data(data: str, kind: str | None, test_classes: str | None, validation: float, seed: int, size: int = 128) -> ImageSet:
+def open_data(
+    data: str,
+    kind: str | None,
+    test_classes: str | None,
+    validation: float,
+    seed: int,
+    size: int = 128,
+    decisions: Path | None = None,
+) -> ImageSet:
     """Open the dataset that a command names."""
     if data.startswith("products:") and not Path(data).exists():
         from liftedstruct.data.products import product_images
@@ -20,8 +28,11 @@ def open_data(data: str, kind: str | None, test_classes: str | None, validation:
         if kind or test_classes:
             raise ValueError(f"{data} has its own layout and split, got --kind or --test-classes. Leave them out.")
         image_set = product_images(int(number), size=size, seed=seed)
+        if decisions is not None:
+            raise ValueError(f"--decisions must be given with images that are files, got {data}. Leave it out.")
         return image_set.with_validation(validation, seed) if validation else image_set
-    image_set = read_images(data, kind, test_classes=fraction_or_names(test_classes), validation=validation, seed=seed)
+    classes = fraction_or_names(test_classes)
+    image_set = read_images(data, kind, test_classes=classes, validation=validation, seed=seed, decisions=decisions)
     for warning in image_set.warnings:
         say(f"warning: {warning}")
     return image_set

@@ -113,6 +113,7 @@ def prepare(
     workers: int | None = None,
     force: bool = False,
     seed: int = 0,
+    decisions: Path | None = None,
 ) -> None:
     """Prepare a dataset for training: decode and resize every image once, into one memory-mapped file.
 
@@ -129,10 +130,11 @@ def prepare(
         workers: decoding threads. Default: one per core.
         force: replace a prepared dataset that has other sources or settings.
         seed: seed of the split.
+        decisions: CSV file of decisions to apply, such as correct labels, as "liftedstruct explore" writes it.
     """
     from liftedstruct import data as datasets
 
-    image_set = open_data(data, kind, test_classes, validation, seed, size)
+    image_set = open_data(data, kind, test_classes, validation, seed, size, decisions)
     packed = datasets.prepare(
         image_set, out, size=size, resize_mode=resize_mode, bad_images=bad_images, workers=workers, force=force
     )
@@ -150,6 +152,7 @@ def check(
     near: int = 10,
     test_classes: str | None = None,
     seed: int = 0,
+    decisions: Path | None = None,
 ) -> int:
     """Check a dataset for bad images, duplicates, leaks across the split and small classes. Exit with 1 on serious issues.
 
@@ -162,10 +165,11 @@ def check(
         test_classes: fraction of the classes to use as test classes, such as 0.3, or their comma-separated names. Default: the
             dataset's own split, or half of the classes.
         seed: seed of the split.
+        decisions: CSV file of decisions to apply, such as correct labels, as "liftedstruct explore" writes it.
     """
     from liftedstruct.data import check_dataset, check_list_file, write_fixed_list
 
-    image_set = open_data(data, kind, test_classes, 0.0, seed)
+    image_set = open_data(data, kind, test_classes, 0.0, seed, decisions=decisions)
     if fix is not None:
         check_list_file(image_set, fix)
     found = check_dataset(image_set, near=near)

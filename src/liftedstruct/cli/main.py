@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from liftedstruct import __version__
-from liftedstruct.cli import catalog_commands, commands
+from liftedstruct.cli import catalog_commands, commands, service_commands
 from liftedstruct.cli.flags import add_config_flags, add_flags
 from liftedstruct.runtime.memory import kept_memory
 from liftedstruct.runtime.progress import say
@@ -51,6 +51,7 @@ COMMANDS: dict[str, Command] = {
     "demo": Command(commands.demo, "liftedstruct demo"),
     "embed": Command(commands.embed, "liftedstruct embed run/ prepared/ --out test.npz --part test", ("source", "images")),
     "evaluate": Command(commands.evaluate, "liftedstruct evaluate embeddings.npz --ks 1,2,4,8 --clustering both", ("file",)),
+    "explore": Command(service_commands.explore, "liftedstruct explore catalog/ --decisions decisions.csv", ("store",)),
     "export": Command(commands.export, "liftedstruct export run/ --out model/ --license apache-2.0", ("run",)),
     "figure": Command(commands.figure, "liftedstruct figure failures run/ --out failures.pdf --count 6", ("kind", "runs")),
     "fit": Command(commands.fit, "liftedstruct fit photos/ --out fitted/", ("data",)),
@@ -62,6 +63,7 @@ COMMANDS: dict[str, Command] = {
         commands.reproduce, "liftedstruct reproduce cub --data CUB_200_2011.tgz --preset quick --sizes 64", ("name",)
     ),
     "search": SEARCH,
+    "serve": Command(service_commands.serve, "liftedstruct serve catalog/ --port 8000", ("store",)),
     "train": Command(commands.train, "liftedstruct train prepared/ --out run/ --loss triplet --loss.margin 0.5", ("data",)),
 }
 

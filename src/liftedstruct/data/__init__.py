@@ -6,8 +6,9 @@ files), `paths.json` and `meta.json`. `meta.json` is written last, so a folder t
 
 from pathlib import Path
 
-from liftedstruct.data.checkup import CheckUp, check_dataset, check_list_file, write_fixed_list
+from liftedstruct.data.checkup import CheckUp, ImageSummary, check_dataset, check_list_file, summarize_image, write_fixed_list
 from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS, KnownDataset
+from liftedstruct.data.decisions import Decision, add_decisions, read_decisions, undo_decision
 from liftedstruct.data.decoding import RESIZE_MODES, ImageError, content_hash, decode
 from liftedstruct.data.image_files import brief
 from liftedstruct.data.image_set import ImageSet, Indices
@@ -29,9 +30,11 @@ __all__ = [
     "RESIZE_MODES",
     "SIZE_PER_CROP",
     "CheckUp",
+    "Decision",
     "FolderSource",
     "ImageError",
     "ImageSet",
+    "ImageSummary",
     "Indices",
     "KnownDataset",
     "ListedFile",
@@ -40,6 +43,7 @@ __all__ = [
     "PackedImages",
     "Source",
     "TarSource",
+    "add_decisions",
     "brief",
     "check_dataset",
     "check_list_file",
@@ -50,8 +54,11 @@ __all__ = [
     "list_items",
     "name_key",
     "prepare",
+    "read_decisions",
     "read_images",
     "read_record",
+    "summarize_image",
+    "undo_decision",
     "write_fixed_list",
 ]
 

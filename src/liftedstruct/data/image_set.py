@@ -58,6 +58,7 @@ class ImageSet(ClassSplit):
     warnings: tuple[str, ...] = ()  # about missing and extra files, for instance
     missing: tuple[str, ...] = ()  # every listed file that does not exist
     extra: tuple[str, ...] = ()  # every file or folder that was left out
+    kept: tuple[str, ...] = ()  # paths of images that are right as they are, according to a decision
 
     def __post_init__(self) -> None:
         C = len(self.class_names)

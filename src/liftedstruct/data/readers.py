@@ -14,6 +14,7 @@ from stat import S_ISDIR
 import numpy as np
 
 from liftedstruct.data.datasets import find_cars, find_cub, find_online_products, read_cars, read_cub, read_online_products
+from liftedstruct.data.decisions import apply_decisions
 from liftedstruct.data.image_files import brief, image_tree
 from liftedstruct.data.image_set import ImageSet, Indices
 from liftedstruct.data.listing import QUERY, csv_rows
@@ -37,6 +38,7 @@ def read_images(
     test_classes: float | Sequence[str] | None = None,
     validation: float = 0.0,
     seed: int = 0,
+    decisions: str | Path | None = None,
 ) -> ImageSet:
     """List the images, classes and split of a dataset in any of the layouts in `READERS`.
 
@@ -49,6 +51,7 @@ def read_images(
             Unicode normalization are drawn together; if the data or the given names separate them, there is a warning.
         validation: fraction of the training classes to hold out as validation classes, to choose settings.
         seed: seed of the random split.
+        decisions: CSV file of decisions to apply, such as correct labels, see `liftedstruct.data.Decision`.
 
     """
     check_count("seed", seed, least=0)
@@ -61,6 +64,8 @@ def read_images(
             f"{getattr(error, 'strerror', error)}. Check the spelling."
         ) from error
     images = pick(READERS, recognize(path) if kind is None else kind, "kind")(path)
+    if decisions is not None:
+        images = apply_decisions(images, decisions)
     if not len(images.test_classes):
         images = replace(images, test_classes=_choose(images.class_names, 0.5 if test_classes is None else test_classes, seed))
     elif test_classes is not None:

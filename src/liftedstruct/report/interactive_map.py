@@ -8,6 +8,7 @@ are in view at a time. All data is text inside the page; nothing is fetched.
 import base64
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from liftedstruct.figures.array_checks import places_in_groups
 from liftedstruct.report.inline import resource, webp
 from liftedstruct.runtime.progress import Bar
 
-__all__ = ["NoRoomError", "View", "map_html"]
+__all__ = ["NoRoomError", "View", "map_html", "moved_apart", "places_on_map"]
 
 SCRIPTS = ("data", "camera", "picture", "names", "panel", "chosen", "input")  # map_*.js, then map.js
 SIDES = (96, 64, 48, 32)  # of thumbnails, in pixels; multiples of WebP's 16-pixel blocks
@@ -75,7 +76,7 @@ def map_html(
         progress: show a progress bar.
     """
     n = len(labels)
-    places = [_places(view.positions) for view in views]
+    places = [places_on_map(view.positions) for view in views]
     order = _along_a_curve(places[0])
     used, numbers = np.unique(labels, return_inverse=True)
     record = {
@@ -96,7 +97,7 @@ def map_html(
     }
     data = _json(record)
     scripts = [*(f"map_{name}.js" for name in SCRIPTS), "map.js"]
-    parts = {"style": resource("map.css"), "script": "\n".join(map(resource, scripts))}
+    parts = {"style": resource("map.css"), "script": "\n".join(map(_inlined, scripts))}
     page = Template(resource("map.html"))
     frame = len((page.template + parts["style"] + parts["script"]).encode()) + 1000  # the sizes and the note
     tags = 60 * -(-n // (SHEET // SIDES[0]) ** 2)  # one per sheet
@@ -112,15 +113,25 @@ def map_html(
     return page.substitute(parts, data=data, about=_json(about), sheets="\n".join(text))
 
 
-def _places(positions: NDArray[np.floating]) -> NDArray[np.float32]:
+def _inlined(name: str) -> str:
+    """Return a JavaScript module without its import and export statements, since all modules share one function."""
+    return re.sub(r"^import .*\n|^export ", "", resource(name), flags=re.MULTILINE)
+
+
+def places_on_map(positions: NDArray[np.floating]) -> NDArray[np.float32]:
     """Return positions in the unit square, y down, with images at the same spot moved apart along a spiral.          (n, 2)"""
     places = _in_unit_square(positions * np.array([1.0, -1.0]))
-    step = 1 / (APART * len(positions) ** 0.5)
-    _, spot = np.unique(np.rint(places * (4 / step)).astype(np.int64), axis=0, return_inverse=True)
+    return _in_unit_square(moved_apart(places)).astype(np.float32)
+
+
+def moved_apart(places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Move images at the same spot of the unit square apart along a spiral; single images all move by the same offset."""
+    step = 1 / (APART * len(places) ** 0.5)
+    spot = np.rint(places * (4 / step)).astype(np.int64) @ (1 << 32, 1)
     seed = places_in_groups(spot)  # 0, 1, 2, ... among the images at one spot
-    radius = 0.7 * step * np.sqrt(seed + 0.5)  # single images all move by the same offset
-    places += radius[:, None] * np.column_stack((np.cos(GOLDEN * seed), np.sin(GOLDEN * seed)))
-    return _in_unit_square(places).astype(np.float32)
+    radius = 0.7 * step * np.sqrt(seed + 0.5)
+    moved: NDArray[np.float64] = places + radius[:, None] * np.column_stack((np.cos(GOLDEN * seed), np.sin(GOLDEN * seed)))
+    return moved
 
 
 def _in_unit_square(positions: NDArray[np.floating]) -> NDArray[np.float64]:

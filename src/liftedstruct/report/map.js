@@ -1,29 +1,24 @@
 // The map: data, selection, and drawing a frame whenever something changes.
 
+import { Camera, FLIGHT, calm, clamp, ease } from "./map_camera.js";
+import { Chosen } from "./map_chosen.js";
+import { View } from "./map_data.js";
+import { NEAR, listenToKeys, listenToPointers } from "./map_input.js";
+import { Names } from "./map_names.js";
+import { Panel, Search, classesOf, counted, element, named } from "./map_panel.js";
+import { BUDGET, FAINT, FILL, HIDDEN, Layer, PLAIN, SMALLEST, Scene, TILE } from "./map_picture.js";
+
 const STILL = 140; // milliseconds without a zoom change after which the map is drawn sharp
 const FEW = 1000; // maximum size of a class whose images are thumbnails at any zoom when it is searched for
-const NEAR = 12; // pixels around a dot that count as a hit
-const darkness = matchMedia("(prefers-color-scheme: dark)");
+export const darkness = matchMedia("(prefers-color-scheme: dark)");
 
-class Atlas {
-  constructor(root) {
-    const read = (name) => JSON.parse(root.querySelector(`script.${name}`).textContent);
-    const given = read("data");
-    const about = read("about");
-    this.root = root;
+export class Atlas {
+  // The content is that of `contentOf`; a subclass may load it instead.
+  constructor(root, content) {
+    Object.assign(this, { root }, content);
     root.id ||= `lifted-map-${document.querySelectorAll(".lifted-map").length}`;
     this.find = (selector) => root.querySelector(selector);
-    this.classes = given.classes;
-    this.captions = given.captions;
-    this.labels = arrayOf(given.labels);
-    this.slots = arrayOf(given.slots);
-    this.n = this.labels.length;
-    this.given = given.views;
-    this.views = [];
-    this.sheets = new Sheets(root.querySelectorAll("script.sprites"), about, this.slots);
     this.sheets.onLoad = () => this.ask();
-    this.sizes = new Uint32Array(this.classes.length);
-    for (const label of this.labels) this.sizes[label] += 1;
     this.canvas = this.find(".plane");
     this.context = this.canvas.getContext("2d", { alpha: false });
     this.camera = new Camera(this.n, () => this.ask());
@@ -36,16 +31,26 @@ class Atlas {
     this.stillSince = 0;
     this.asked = false;
     this.painted = false; // whether everything in view is drawn sharp
-    this.scene = new Scene(this);
-    this.names = new Names(this);
     this.chosen = new Chosen(this);
-    this.panel = new Panel(root, this);
-    this.search = new Search(root, this.classes, this.sizes, (number) => this.searchFor(number));
-    this.showView(0);
+    this.makeParts();
     this.listen();
-    this.find(".note").textContent = `${about.note} ${(about.bytes / 1e6).toFixed(1)} MB.`;
     new ResizeObserver(() => this.resize()).observe(this.find(".stage"));
     this.resize();
+  }
+
+  makeParts() {
+    const { root, about } = this;
+    this.scene = new Scene(this);
+    this.names = new Names(this);
+    this.panel = new Panel(root, this);
+    this.search = new Search(root, classesOf(this.classes, this.sizes), (number) => this.searchFor(number));
+    this.showView(0);
+    this.listenToBar();
+    this.find(".note").textContent = `${about.note} ${(about.bytes / 1e6).toFixed(1)} MB.`;
+  }
+
+  caption(i) {
+    return this.captions[i];
   }
 
   className(i) {
@@ -79,10 +84,14 @@ class Atlas {
   // Redraw every tile after a change of colors, images or positions.
   repaint() {
     const printing = this.root.classList.contains("printing");
-    this.scene.recolor(getComputedStyle(this.root), this.find("select").value, darkness.matches && !printing);
+    this.scene.recolor(getComputedStyle(this.root), this.coloring(), darkness.matches && !printing);
     this.base = this.layer = this.before = null;
     this.names.forget();
     this.ask();
+  }
+
+  coloring() {
+    return this.find("select").value;
   }
 
   showView(number) {
@@ -167,7 +176,7 @@ class Atlas {
       this.before?.copy(context, left, top, scale);
     }
     this.layer.copy(context, left, top, scale);
-    if (this.names.scale !== this.layer.scale) this.names.place(this.layer.scale);
+    if (this.names.isDue(...part.slice(0, 2), this.layer.scale)) this.names.place(this.layer.scale);
     this.names.paint(context, left, top, scale);
     this.painted = done && zoom === 1;
     return true;
@@ -230,14 +239,15 @@ class Atlas {
     const { positions, grid } = this.view;
     const { zoom } = camera;
     const half = scene.thumbnails(zoom * scene.ratio) ? scene.side(zoom * scene.ratio) / scene.ratio / 2 : 0;
+    const pictured = scene.pictured(zoom * scene.ratio, half > 0);
     const [wx, wy] = camera.unplace(px, py);
     const room = Math.max(half, reach) / zoom;
     let [best, least] = [null, Infinity];
-    for (const i of grid.within(wx - room, wy - room, wx + room, wy + room)) {
+    for (const i of grid.within(wx - room, wy - room, wx + room, wy + room, zoom * scene.ratio, half > 0)) {
       const shown = scene.shown[i];
       if (shown === HIDDEN) continue;
       const [dx, dy] = [Math.abs(positions[2 * i] - wx) * zoom, Math.abs(positions[2 * i + 1] - wy) * zoom];
-      const inside = shown === PLAIN && Math.max(dx, dy) <= half;
+      const inside = Math.max(dx, dy) <= half && pictured(i);
       const far = Math.hypot(dx, dy);
       if (!inside && far > reach) continue;
       const score = inside ? -1 - this.slots[i] : shown === PLAIN ? far : 1e6 + far;
@@ -321,7 +331,6 @@ class Atlas {
   // ---- mouse, touch, keyboard ---------------------------------------------------------------------------------------------
 
   listen() {
-    const on = (selector, type, action) => this.find(selector).addEventListener(type, action);
     listenToPointers(this);
     listenToKeys(this);
     this.canvas.setAttribute(
@@ -329,15 +338,22 @@ class Atlas {
       `Map of ${counted(this.n, "image", "images")}. Arrow keys move it, plus and minus zoom, 0 shows all of it, ` +
         "Enter selects the image closest to the center, Escape deselects it.",
     );
-    on(".in", "click", () => this.camera.flyCloser(2));
-    on(".out", "click", () => this.camera.flyCloser(1 / 2));
-    on(".whole", "click", () => this.camera.flyOut());
-    on(".failures", "click", () => this.filter(!this.onlyFailures));
-    on("select", "change", () => this.repaint());
-    if (this.given.length > 1) this.offerViews();
+    this.on(".in", "click", () => this.camera.flyCloser(2));
+    this.on(".out", "click", () => this.camera.flyCloser(1 / 2));
+    this.on(".whole", "click", () => this.camera.flyOut());
     darkness.addEventListener("change", () => this.repaint());
     addEventListener("beforeprint", () => this.print(true));
     addEventListener("afterprint", () => this.print(false));
+  }
+
+  listenToBar() {
+    this.on(".failures", "click", () => this.filter(!this.onlyFailures));
+    this.on("select", "change", () => this.repaint());
+    if (this.given.length > 1) this.offerViews();
+  }
+
+  on(selector, type, action) {
+    this.find(selector).addEventListener(type, action);
   }
 
   offerViews() {
@@ -359,7 +375,7 @@ class Atlas {
   // With the keyboard, the image at the center counts as pointed at.
   pointAtMiddle() {
     this.point(this.central());
-    if (this.over !== null) this.say(`Closest to the center: ${this.captions[this.over]}, class ${this.className(this.over)}.`);
+    if (this.over !== null) this.say(`Closest to the center: ${this.caption(this.over)}, class ${this.className(this.over)}.`);
   }
 
   // Print the map in its current state, on white.
@@ -370,6 +386,3 @@ class Atlas {
     for (let tries = 0; tries < 200 && !this.painted; tries++) this.frame(performance.now() + tries * STILL);
   }
 }
-
-const root = document.currentScript.closest(".lifted-map");
-root.atlas = new Atlas(root);

@@ -1,13 +1,13 @@
 // Camera: the point at the center of the canvas, and the zoom, the side of the whole map in CSS pixels.
 
-const FLIGHT = 550; // milliseconds of an animation to an image or between views
-const calm = matchMedia("(prefers-reduced-motion: reduce)");
-const ease = (t) => (t < 0.5 ? 4 * t ** 3 : 1 - (2 - 2 * t) ** 3 / 2);
-const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+export const FLIGHT = 550; // milliseconds of an animation to an image or between views
+export const calm = matchMedia("(prefers-reduced-motion: reduce)");
+export const ease = (t) => (t < 0.5 ? 4 * t ** 3 : 1 - (2 - 2 * t) ** 3 / 2);
+export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
-class Camera {
+export class Camera {
   constructor(n, onMove) {
-    Object.assign(this, { n, onMove, x: 0.5, y: 0.5, zoom: 1, width: 0, height: 0, flight: null });
+    Object.assign(this, { n, onMove, deepest: 1024, x: 0.5, y: 0.5, zoom: 1, width: 0, height: 0, flight: null });
   }
 
   // Return the zoom that shows the whole map.
@@ -17,7 +17,7 @@ class Camera {
 
   // Return the maximum zoom, at which images moved apart from the same position can be distinguished.
   closest() {
-    return Math.max(4 * this.whole(), 1024 * Math.sqrt(this.n));
+    return Math.max(4 * this.whole(), this.deepest * Math.sqrt(this.n));
   }
 
   limited(x, y, zoom) {

@@ -1,5 +1,8 @@
 // Drawn above the map: the selected image with its neighbors, the image under the pointer, and its card.
 
+import { clamp } from "./map_camera.js";
+import { broken } from "./map_panel.js";
+
 const LEAST = 34; // minimum side of the selected image and its neighbors in CSS pixels
 const CARD = 144; // side of the image on the card
 const SIGNS = {
@@ -8,7 +11,7 @@ const SIGNS = {
   rest: [[-0.4, 0, 0.4, 0]], // a dash
 };
 
-class Chosen {
+export class Chosen {
   constructor(atlas) {
     Object.assign(this, { atlas, card: atlas.find(".card") });
   }
@@ -97,7 +100,7 @@ class Chosen {
       card.dataset.image = i;
       atlas.sheets.show(card.querySelector("canvas"), i, CARD);
       card.querySelector(".class").replaceChildren(...broken(atlas.className(i)));
-      card.querySelector(".caption").replaceChildren(...broken(atlas.captions[i]));
+      card.querySelector(".caption").replaceChildren(...broken(atlas.caption(i)));
     }
     const [width, height] = [card.offsetWidth, card.offsetHeight];
     const gap = 18 + this.side() / 2;

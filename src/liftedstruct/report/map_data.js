@@ -12,12 +12,23 @@ function bytesOf(text) {
   return bytes;
 }
 
-function arrayOf({ type, data }) {
+export function arrayOf({ type, data }) {
   return new ARRAYS[type](bytesOf(data).buffer);
 }
 
+// Return the content of a report's map.
+export function contentOf(root) {
+  const read = (name) => JSON.parse(root.querySelector(`script.${name}`).textContent);
+  const [{ classes, captions, views, ...packed }, about] = [read("data"), read("about")];
+  const [labels, slots] = [arrayOf(packed.labels), arrayOf(packed.slots)];
+  const sizes = new Uint32Array(classes.length);
+  for (const label of labels) sizes[label] += 1;
+  const sheets = new Sheets(root.querySelectorAll("script.sprites"), about, slots);
+  return { n: labels.length, classes, captions, labels, sizes, slots, sheets, about, given: views, views: [] };
+}
+
 // Positions and neighbors of one run, decoded on first use.
-class View {
+export class View {
   constructor(given, labels) {
     this.name = given.name;
     this.positions = arrayOf(given.positions); // x, y of each image, in the unit square
@@ -49,7 +60,7 @@ class View {
 }
 
 // Grid index of the images, to find those inside a rectangle.
-class Grid {
+export class Grid {
   constructor(positions) {
     const n = positions.length / 2;
     const side = (this.side = Math.max(1, Math.ceil(Math.sqrt(n / 4))));
@@ -90,7 +101,7 @@ class Grid {
 }
 
 // Sheets of thumbnails: text until one of their images is in view, then a bitmap in an LRU cache.
-class Sheets {
+export class Sheets {
   constructor(elements, { side, columns }, slots) {
     Object.assign(this, { elements, side, columns, slots });
     this.per = columns * columns;

@@ -1,10 +1,13 @@
 // Mouse, touch and keyboard.
 
+import { clamp } from "./map_camera.js";
+
 const SLIP = 5; // maximum movement of a click in pixels
+export const NEAR = 12; // pixels around a dot that count as a hit
 const PASSING = 250; // milliseconds after a scroll of the page in which the wheel keeps scrolling it
 
 // Drag and pinch, hover and click.
-function listenToPointers(atlas) {
+export function listenToPointers(atlas) {
   const { canvas, camera } = atlas;
   const fingers = new Map();
   let [pressed, moved] = [null, false];
@@ -75,7 +78,7 @@ function listenToWheel(canvas, camera, at) {
   canvas.addEventListener("wheel", onWheel, { passive: false });
 }
 
-function listenToKeys(atlas) {
+export function listenToKeys(atlas) {
   const { canvas, camera } = atlas;
   const closer = () => camera.zoomAtMiddle(1.5);
   const farther = () => camera.zoomAtMiddle(1 / 1.5);

@@ -1,10 +1,12 @@
 // Class names on the map, each at the largest cluster of its images, as many as fit.
 
+import { FILL, PLAIN } from "./map_picture.js";
+
 const GATHERED = 0.4; // minimum share of a class in one place for its name to be shown there
 const NAMES = 400; // maximum on the whole map
 const LETTERS = 26;
 
-class Names {
+export class Names {
   constructor(atlas) {
     Object.assign(this, { atlas, pictures: new Map(), widths: new Map(), placed: [], scale: 0, spots: null });
     this.ruler = document.createElement("canvas").getContext("2d");
@@ -16,6 +18,11 @@ class Names {
     this.widths.clear();
     this.scale = 0;
     this.spots = null;
+  }
+
+  // Return whether the names of this part of the map must be placed.
+  isDue(left, top, scale) {
+    return this.scale !== scale;
   }
 
   // Return the densest spot of each class, { number, x, y, count }, largest first.
@@ -48,7 +55,7 @@ class Names {
     this.placed = [];
     const { ratio } = this.atlas.scene;
     const side = (FILL * scale) / Math.sqrt(this.atlas.n);
-    if (side > 44 * ratio || this.atlas.classes.length < 2) return;
+    if (side > 44 * ratio || this.atlas.sizes.length < 2) return;
     const height = 18 * ratio;
     for (const { number, x, y, count } of this.spots) {
       const wide = Math.sqrt(count) * side;

@@ -3,7 +3,7 @@
 
 const SUGGESTIONS = 8;
 
-function element(tag, className, ...content) {
+export function element(tag, className, ...content) {
   const made = document.createElement(tag);
   if (className) made.className = className;
   made.append(...content);
@@ -11,21 +11,21 @@ function element(tag, className, ...content) {
 }
 
 // Return text that can break after underscores, slashes, dots and hyphens.
-function broken(text) {
+export function broken(text) {
   const parts = text.match(/[^_/.-]+[_/.-]*|[_/.-]+/g) ?? [];
   return parts.flatMap((part, at) => (at ? [document.createElement("wbr"), part] : [part]));
 }
 
 // Return a name in a bdi element, so that right-to-left text does not affect the text around it.
-function named(className, text) {
+export function named(className, text) {
   return element("bdi", className, ...broken(text));
 }
 
-function counted(number, one, many) {
+export function counted(number, one, many) {
   return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 }
 
-function nearness(distance) {
+export function nearness(distance) {
   return distance === 0 ? "0" : distance < 0.001 || distance >= 100000 ? distance.toExponential(2) : distance.toPrecision(4);
 }
 
@@ -37,7 +37,7 @@ function verdict(rank, k) {
   return ["wrong", `nearest positive: rank ${rank.toLocaleString("en")}${where && `, ${where}`}`];
 }
 
-class Panel {
+export class Panel {
   constructor(root, atlas) {
     Object.assign(this, { atlas, nothing: root.querySelector(".nothing"), chosen: root.querySelector(".chosen") });
   }
@@ -108,16 +108,32 @@ class Panel {
   }
 }
 
-// Search field that suggests classes, with keyboard and mouse.
-class Search {
-  constructor(root, classes, sizes, onChoose) {
-    Object.assign(this, { classes, sizes, onChoose, found: [], active: -1, chosen: null });
+// Return a function that finds the classes whose name holds a text, those with a word that starts with it first.
+export function classesOf(names, sizes) {
+  const keys = names.map(Search.plain);
+  return (text, show) => {
+    const typed = Search.plain(text);
+    const starts = [], inside = [];
+    if (typed) {
+      keys.forEach((key, number) => {
+        const at = key.indexOf(typed);
+        if (at >= 0) (at === 0 || key[at - 1] === " " ? starts : inside).push(number);
+      });
+    }
+    const found = [...starts, ...inside];
+    show(found.slice(0, SUGGESTIONS).map((number) => ({ number, name: names[number], count: sizes[number] })), found.length);
+  };
+}
+
+// Search field that suggests classes, with keyboard and mouse. `find` passes the first classes and their total to a function.
+export class Search {
+  constructor(root, find, onChoose) {
+    Object.assign(this, { find, onChoose, found: [], active: -1, chosen: null });
     this.input = root.querySelector(".search input");
     this.list = root.querySelector(".search ul");
     this.clearer = root.querySelector(".search .clear");
     this.list.id = `${root.id}-classes`;
     this.input.setAttribute("aria-controls", this.list.id);
-    this.keys = classes.map(Search.plain);
     this.input.addEventListener("input", () => {
       this.clearer.hidden = !this.input.value;
       if (!this.input.value.trim()) this.choose(null);
@@ -129,7 +145,7 @@ class Search {
     this.list.addEventListener("pointerdown", (event) => event.preventDefault()); // keeps the focus in the field
     this.list.addEventListener("click", (event) => {
       const option = event.target.closest("[data-class]");
-      if (option) this.choose(Number(option.dataset.class));
+      if (option) this.choose(this.found[[...this.list.children].indexOf(option)]);
     });
     this.clearer.addEventListener("click", () => {
       this.choose(null);
@@ -142,23 +158,21 @@ class Search {
   }
 
   suggest() {
+    const typed = this.input.value;
+    this.find(typed, (found, total) => typed === this.input.value && this.offer(found, total));
+  }
+
+  offer(found, total) {
     const typed = Search.plain(this.input.value);
-    const starts = [], inside = [];
-    if (typed) {
-      this.keys.forEach((key, number) => {
-        const at = key.indexOf(typed);
-        if (at >= 0) (at === 0 || key[at - 1] === " " ? starts : inside).push(number);
-      });
-    }
-    this.found = [...starts, ...inside];
-    const options = this.found.slice(0, SUGGESTIONS).map((number, place) => {
-      const option = element("li", "", named("", this.classes[number]), element("span", "count", String(this.sizes[number])));
+    this.found = found;
+    const options = found.map(({ number, name, count }, place) => {
+      const option = element("li", "", named("", name), element("span", "count", String(count)));
       option.setAttribute("role", "option");
       option.id = `${this.list.id}-${place}`;
       option.dataset.class = number;
       return option;
     });
-    const more = this.found.length - options.length;
+    const more = total - options.length;
     const said = more > 0 ? `and ${counted(more, "class", "classes")} more` : "No matching class";
     if (more > 0 || (typed && !options.length)) {
       const line = element("li", "more", said);
@@ -185,18 +199,18 @@ class Search {
     this.input.removeAttribute("aria-activedescendant");
   }
 
-  choose(number) {
-    const before = this.chosen;
+  choose(option) {
+    const [before, number] = [this.chosen, option?.number ?? null];
     this.chosen = number;
-    if (number !== null) this.input.value = this.classes[number];
+    if (option) this.input.value = option.name;
     else if (this.input.value.trim()) this.input.value = "";
     this.clearer.hidden = !this.input.value;
     this.close();
-    if (number !== before || number !== null) this.onChoose(number);
+    if (number !== before || number !== null) this.onChoose(number, option?.name);
   }
 
   onKey(event) {
-    const options = Math.min(SUGGESTIONS, this.found.length);
+    const options = this.found.length;
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
       if (this.list.hidden) this.suggest();

@@ -1,27 +1,29 @@
 // Drawing of the map. It consists of square tiles, each drawn once per scale: dots if the images would be too small, otherwise
 // thumbnails. A frame copies only about a dozen tiles, whatever the number of images.
 
-const TILE = 512; // side in device pixels
-const BUDGET = 8; // milliseconds of drawing per frame
-const SMALLEST = 13; // CSS pixels below which thumbnails become dots
+export const TILE = 512; // side in device pixels
+export const BUDGET = 8; // milliseconds of drawing per frame
+export const SMALLEST = 13; // CSS pixels below which thumbnails become dots
 const LARGEST = 72;
-const FILL = 0.8; // side of a thumbnail relative to the mean distance between images
-const HIDDEN = 0, FAINT = 1, PLAIN = 2; // visibility of an image
+export const FILL = 0.8; // side of a thumbnail relative to the mean distance between images
+export const HIDDEN = 0, FAINT = 1, PLAIN = 2; // visibility of an image
 
-function rgb(hex) {
+export function rgb(hex) {
   const number = parseInt(hex.slice(1), 16);
   return [number >> 16, (number >> 8) & 255, number & 255];
 }
 
-function packed([red, green, blue]) {
+export function packed([red, green, blue]) {
   return (255 << 24) | (blue << 16) | (green << 8) | red;
 }
 
 // Class colors: hues by the golden angle, so that consecutive classes differ; OKLCH, for even lightness and chroma.
-function classColor(number, dark) {
-  const hue = number * 2.399963;
-  const light = (dark ? 0.74 : 0.62) + [0, 0.08, -0.08][number % 3];
-  const [a, b] = [0.14 * Math.cos(hue), 0.14 * Math.sin(hue)];
+export function classColor(number, dark) {
+  return oklch((dark ? 0.74 : 0.62) + [0, 0.08, -0.08][number % 3], 0.14, number * 2.399963);
+}
+
+export function oklch(light, chroma, hue) {
+  const [a, b] = [chroma * Math.cos(hue), chroma * Math.sin(hue)];
   const l = (light + 0.3963377774 * a + 0.2158037573 * b) ** 3;
   const m = (light - 0.1055613458 * a - 0.0638541728 * b) ** 3;
   const s = (light - 0.0894841775 * a - 1.291485548 * b) ** 3;
@@ -82,9 +84,9 @@ class Stamps {
 }
 
 // State of the drawing: view, visible images and colors. A change invalidates every tile.
-class Scene {
+export class Scene {
   constructor(atlas) {
-    Object.assign(this, { atlas, stamps: new Stamps(), stampCache: new Map() });
+    Object.assign(this, { atlas, stamps: new Stamps(), stampCache: new Map(), smallest: SMALLEST, largest: LARGEST, strict: true, photo: 0, dotted: FAINT });
     this.shown = new Uint8Array(atlas.n).fill(PLAIN);
     this.ratio = 1; // device pixels per CSS pixel
     this.least = 0; // minimum side of a thumbnail in CSS pixels, when few are plain
@@ -93,19 +95,31 @@ class Scene {
   recolor(style, mode, dark) {
     const value = (name) => style.getPropertyValue(`--${name}`).trim();
     const color = (name) => rgb(value(name));
-    const { labels, classes, n } = this.atlas;
     this.css = {};
     for (const name of ["ground", "ink", "accent", "right", "wrong", "rest"]) this.css[name] = value(name);
     this.ground = packed(color("ground"));
     this.crosses = mode === "outcome";
-    const palette = this.crosses
-      ? [color("right"), color("wrong"), color("faint")]
-      : classes.map((_, number) => classColor(number, dark));
+    const palette = this.crosses ? [color("right"), color("wrong"), color("faint")] : this.colors(dark, color("faint"));
     this.names = palette.map(([red, green, blue]) => `rgb(${red} ${green} ${blue})`);
     this.palette = palette.map(packed);
-    this.kinds = new Uint32Array(n);
-    const { ranks } = this.atlas.view;
-    for (let i = 0; i < n; i++) this.kinds[i] = this.crosses ? (ranks[i] === 1 ? 0 : ranks[i] > 1 ? 1 : 2) : labels[i];
+    this.kinds = this.kindsOf();
+  }
+
+  // Return the colors of the palette, unless it is that of outcomes.
+  colors(dark) {
+    return this.atlas.classes.map((_, number) => classColor(number, dark));
+  }
+
+  // Return the index of each image into the palette.
+  kindsOf() {
+    const { labels, view } = this.atlas;
+    if (!this.crosses) return labels;
+    return Uint32Array.from(view.ranks, (rank) => (rank === 1 ? 0 : rank > 1 ? 1 : 2));
+  }
+
+  // Return a function that tells whether a thumbnail of an image is shown.
+  pictured(scale, big) {
+    return big ? (i) => this.shown[i] === PLAIN : () => false;
   }
 
   // Return the side of a thumbnail in device pixels; the scale is the side of the whole map in device pixels.
@@ -114,11 +128,11 @@ class Scene {
   }
 
   room(scale) {
-    return Math.min(LARGEST * this.ratio, (FILL * scale) / Math.sqrt(this.atlas.n));
+    return Math.min(this.largest * this.ratio, (FILL * scale) / Math.sqrt(this.atlas.n));
   }
 
   thumbnails(scale) {
-    return this.side(scale) >= SMALLEST * this.ratio;
+    return this.side(scale) >= this.smallest * this.ratio;
   }
 
   diameter(scale) {
@@ -137,7 +151,7 @@ class Scene {
     const diameter = this.diameter(scale);
     const [dot, cross] = [this.stamp(diameter, false), this.crosses && diameter > 3 ? this.stamp(diameter, true) : null];
     stamps.resize(width, height);
-    stamps.pixels.fill(this.ground);
+    this.paintGround(stamps, left, top, scale);
     const reach = diameter + 1;
     for (const kind of only ? [only] : [FAINT, PLAIN]) {
       for (let at = 0; at < images.length; at++) {
@@ -151,6 +165,10 @@ class Scene {
       }
     }
     context.putImageData(stamps.image, 0, 0);
+  }
+
+  paintGround(stamps) {
+    stamps.pixels.fill(this.ground);
   }
 
   frame(context, i, x, y, side) {
@@ -194,16 +212,18 @@ class Tile {
     this.canvas.width = this.canvas.height = TILE;
     this.context = this.canvas.getContext("2d", { alpha: false });
     this.context.imageSmoothingQuality = "medium";
-    Object.assign(this, { scene, left: column * TILE, top: row * TILE, scale, next: 0, order: [] });
-    this.side = Math.round(scene.side(scale));
+    Object.assign(this, { scene, left: column * TILE, top: row * TILE, scale, next: 0, order: [], later: [] });
     const big = !dots && scene.thumbnails(scale);
-    const reach = (big ? this.side * 0.75 : scene.diameter(scale)) + 2;
+    this.side = Math.round(big ? scene.side(scale) : scene.photo * scene.ratio);
+    this.apart = !big;
+    const reach = Math.max(this.side * 0.75, scene.diameter(scale)) + 2;
     const [low, high] = [-reach / scale, (TILE + reach) / scale];
     const [x, y] = [this.left / scale, this.top / scale];
-    const images = view.grid.within(x + low, y + low, x + high, y + high);
-    scene.paintDots(this.context, TILE, TILE, images, view.positions, this.left, this.top, scale, big ? FAINT : 0);
-    if (!big) return;
-    this.order = images.filter((i) => scene.shown[i] === PLAIN).sort((i, j) => slots[i] - slots[j]);
+    const images = view.grid.within(x + low, y + low, x + high, y + high, scale, big);
+    this.state = view.grid.state; // of images that are not all loaded yet
+    scene.paintDots(this.context, TILE, TILE, images, view.positions, this.left, this.top, scale, big ? scene.dotted : 0);
+    if (dots) return;
+    this.order = images.filter(scene.pictured(scale, big)).sort((i, j) => slots[i] - slots[j]);
     for (const i of this.order) scene.frame(this.context, i, ...this.corner(i), this.side);
   }
 
@@ -217,7 +237,7 @@ class Tile {
   }
 
   get done() {
-    return this.next >= this.order.length;
+    return this.next >= this.order.length && !this.later.length;
   }
 
   // Draw thumbnails until a sheet is missing or the time is up; returns true if the time is up.
@@ -226,16 +246,18 @@ class Tile {
     for (; this.next < order.length; this.next++) {
       if (this.next % 32 === 31 && performance.now() > until) return true;
       const i = order[this.next];
-      const bitmap = scene.atlas.sheets.peek(i);
-      if (bitmap === null) return false;
+      const bitmap = scene.atlas.sheets.peek(i, side, this.apart);
+      if (bitmap === null && scene.strict) return false;
+      if (bitmap === null) this.later.push(i);
       if (bitmap) scene.paintThumbnail(context, bitmap, i, ...this.corner(i), side);
     }
+    if (this.later.length) Object.assign(this, { order: this.later, later: [], next: 0 });
     return false;
   }
 }
 
 // All tiles of one scale; with `dots`, they show dots even if thumbnails would fit.
-class Layer {
+export class Layer {
   constructor(scene, scale, dots = false) {
     Object.assign(this, { scene, scale, dots, tiles: new Map() });
   }
@@ -261,7 +283,8 @@ class Layer {
     for (const [column, row] of places) {
       const key = `${column},${row}`;
       let tile = this.tiles.get(key);
-      if (!tile && performance.now() < until) tile = new Tile(this.scene, column, row, this.scale, this.dots);
+      const stale = !tile || (tile.state && this.scene.atlas.view.grid.hasMore(tile.state));
+      if (stale && performance.now() < until) tile = new Tile(this.scene, column, row, this.scale, this.dots);
       if (!tile) {
         done = false;
         hurry = true;
@@ -270,7 +293,7 @@ class Layer {
       this.tiles.delete(key);
       this.tiles.set(key, tile); // most recently used last
       if (!tile.done && tile.goOn(until)) hurry = true;
-      done &&= tile.done;
+      done &&= tile.done && !tile.state;
     }
     for (const key of this.tiles.keys()) {
       if (this.tiles.size <= Math.max(40, 2 * places.length)) break;

@@ -18,9 +18,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["kept_memory"]
+__all__ = ["kept_memory", "limit_heaps"]
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # constants of malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -3, -4, -8  # constants of malloc.h
 NEVER = -1  # the largest size, as an unsigned number
 USUAL = {M_MMAP_MAX: 65_536, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
@@ -51,6 +51,12 @@ def kept_memory() -> Iterator[bool]:
                 for threshold, value in USUAL.items():
                     libc.mallopt(threshold, value)
                 libc.malloc_trim(0)
+
+
+def limit_heaps(count: int = 2) -> None:
+    """Make the threads of this process share a few heaps; otherwise, each of many threads keeps the most it ever needed."""
+    if (libc := _glibc()) is not None:
+        libc.mallopt(M_ARENA_MAX, count)
 
 
 @functools.cache

@@ -1,3 +1,5 @@
+"""The browser of the tests: one for all, since Playwright runs once in a process."""
+
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 

@@ -1,0 +1,159 @@
+"""Decisions about the images of a dataset, such as correct labels, in a CSV file that `read_images` applies.
+
+The file has the columns `action,path,id,product,value,kind,time`, one decision per line, the latest last. Actions:
+
+- relabel: the image is of the class `value`, which may be a new one;
+- drop: leave the image out;
+- merge: all images of the class `product` are of the class `value`;
+- keep: the image is right as it is: do not suggest again what is wrong with it.
+
+Image files are never changed. A path is absolute, or relative to the folder of the file or of the dataset.
+"""
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+
+from liftedstruct.data.image_files import brief
+from liftedstruct.data.image_set import ImageSet
+from liftedstruct.data.listing import csv_rows
+from liftedstruct.data.sources import FolderSource
+from liftedstruct.runtime.atomic import replacing
+
+__all__ = ["ACTIONS", "Decision", "add_decisions", "apply_decisions", "read_decisions", "undo_decision"]
+
+ACTIONS = ("keep", "relabel", "drop", "merge")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A line of the file.
+
+    Attributes:
+        action: one of `ACTIONS`.
+        path: path of the image; empty for a class.
+        id: id of the image in a catalog; without a path, it is the path.
+        product: class of the image when the decision was made, or the class to merge.
+        value: the right class; for keep, the other image or class of the suggestion.
+        kind: the list of suggestions in which it was made.
+        time: when it was made; lines that were written together have one time and are undone together.
+
+    """
+
+    action: str
+    path: str = ""
+    id: str = ""
+    product: str = ""
+    value: str = ""
+    kind: str = ""
+    time: str = ""
+
+
+COLUMNS = [field.name for field in fields(Decision)]
+
+
+def read_decisions(file: str | Path) -> list[Decision]:
+    """Read a file of decisions, in order."""
+    file, found = Path(file), []
+    if not file.is_file():
+        raise ValueError(f"decisions must be an existing CSV file, got {str(file)!r}. Check the path.")
+    for line, path, label, others in csv_rows(file, need_label=False):
+        texts = others | {"path": path} | ({"product": label or ""} if "product" not in others else {})
+        each = Decision(**{name: texts.get(name, "") for name in COLUMNS})
+        needed = {"relabel": each.value, "merge": each.product and each.value}.get(each.action, each.action)
+        if each.action not in ACTIONS:
+            rule = f"action must be one of {', '.join(ACTIONS)}, got {each.action!r}"
+        elif not needed or not (path or each.id or each.product):
+            rule = f"{each.action} must have {'a product' if each.action == 'merge' else 'a path'} and its value, got neither or one"
+        else:
+            found.append(each)
+            continue
+        raise ValueError(f"{str(file)!r}, line {line}: {rule}. Correct the line, or remove it.")
+    return found
+
+
+def add_decisions(file: str | Path, decisions: Sequence[Decision]) -> None:
+    """Append decisions to a file, which is created if missing."""
+    before = read_decisions(file) if Path(file).exists() else []
+    _write(Path(file), [*before, *decisions])
+
+
+def undo_decision(file: str | Path) -> list[Decision]:
+    """Remove the last decision of a file, with the lines that were written together with it, and return them."""
+    before = read_decisions(file) if Path(file).exists() else []
+    count = 0
+    while count < len(before) and (before[-1 - count].time or not count) and before[-1 - count].time == before[-1].time:
+        count += 1
+    if count:
+        _write(Path(file), before[:-count])
+    return before[len(before) - count :]
+
+
+def apply_decisions(images: ImageSet, file: str | Path) -> ImageSet:
+    """Return the image set that follows from a file of decisions, with warnings about what did not fit."""
+    file, source = Path(file), images.source
+    root = Path(os.path.realpath(source.root if isinstance(source, FolderSource) else images.root))
+    numbers = {path: i for i, path in enumerate(images.paths)}
+    numbers |= {os.path.normpath(root / path): i for i, path in enumerate(images.paths)}
+    labels = [images.class_names[label] for label in images.labels]
+    folders = {path.rpartition("/")[0]: label for path, label in zip(images.paths, labels, strict=True)}
+    parts = dict(zip(images.class_names, images.parts, strict=True))
+    supers = dict(zip(images.class_names, images.super_classes, strict=False))
+    dropped, kept, unknown = set[int](), set[int](), list[str]()
+    before = [parts[label] for label in labels]
+    for each in read_decisions(file):
+        product, value = (name if name in parts else folders.get(name, name) for name in (each.product, each.value))
+        path = each.path or each.id
+        if each.action == "merge":
+            rows = [i for i, label in enumerate(labels) if label == product]
+        elif each.action == "keep" and not path:
+            continue
+        else:
+            near = (path, os.path.normpath(root / path), *(os.path.realpath(folder / path) for folder in (file.parent, root)))
+            rows = [numbers[name] for name in near if name in numbers][:1]
+        if not rows:
+            unknown.append(path or each.product)
+        elif each.action in ("drop", "keep"):
+            (dropped if each.action == "drop" else kept).update(rows)
+        else:
+            parts.setdefault(value, parts[labels[rows[0]]])  # a new class is in the part of its first image
+            supers.setdefault(value, supers.get(labels[rows[0]], ""))
+            for i in rows:
+                labels[i] = value
+    left = [i for i in range(len(images)) if i not in dropped]
+    present = {labels[i] for i in left}
+    names = [name for name in parts if name in present]  # new classes are the last
+    number = {name: c for c, name in enumerate(names)}
+    if {parts[name] for name in names} != set(images.parts):
+        raise ValueError(f"decisions must leave images in each part of the split, got {str(file)!r}. Remove some lines.")
+    warnings = list(images.warnings)
+    if unknown:
+        warnings.append(
+            f"decisions in {str(file)!r} about images or classes that are not in the data are ignored: {brief(unknown)}"
+        )
+    if moved := sum(parts[labels[i]] != before[i] for i in left):
+        warnings.append(f"{moved:,} images move to another part of the split with their new class, according to {str(file)!r}")
+    return replace(
+        images,
+        paths=tuple(images.paths[i] for i in left),
+        labels=np.array([number[labels[i]] for i in left], np.int64),
+        class_names=tuple(names),
+        test_classes=np.flatnonzero([parts[name] == "test" for name in names]),
+        validation_classes=np.flatnonzero([parts[name] == "validation" for name in names]),
+        super_classes=tuple(supers[name] for name in names) if images.super_classes else (),
+        queries=tuple(path for path in images.queries if numbers[path] not in dropped),
+        kept=tuple(images.paths[i] for i in sorted(kept - dropped)),
+        warnings=tuple(warnings),
+    )
+
+
+def _write(file: Path, decisions: Sequence[Decision]) -> None:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([COLUMNS, *map(astuple, decisions)])
+    with replacing(file) as stream:
+        stream.write(text.getvalue().encode("utf-8", "surrogateescape"))
