@@ -11,7 +11,9 @@ def named(labels: np.ndarray) -> list[str]:
     return [f"class {c}" for c in labels]
 
 
-def clusters(n_classes: int = 12, size: int = 8, dim: int = 16, spread: float = 0.25, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def clusters(
+    n_classes: int = 12, size: int = 8, dim: int = 16, spread: float = 0.25, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Return embeddings and labels of Gaussian classes with random means."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(n_classes), size)

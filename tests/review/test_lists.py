@@ -107,7 +107,7 @@ def test_copies_are_found_by_their_pixels() -> None:
     assert pairs[0][0] == pytest.approx(1, abs=1e-5)
     first, second = duplicates(items, pairs)
     assert (first.rows, first.evidence, first.action) == ((21,), (7,), "drop")
-    assert first.reason == "Nearly the same picture is “b” and “a”: one must be wrong."
+    assert first.reason == "Nearly the same picture as “b” and as “a”: one must be wrong."
     assert second.reason == "Nearly the same picture twice, of the same product."
 
 
@@ -133,7 +133,7 @@ def test_a_leak_drops_the_training_image() -> None:
     found = {each.kind: each for each in duplicates(items, near_duplicates(items))}
     assert found["leaks"].rows == (1,)
     assert found["leaks"].evidence == (0,)
-    assert "train and the test part" in found["leaks"].reason
+    assert "in the test part and in another" in found["leaks"].reason
     assert found["duplicates"].rows == (13,)
 
 
@@ -158,7 +158,7 @@ def test_the_score_of_mixed_classes_by_hand() -> None:
     X = np.array([[0.0], [1.0], [2.1], [3.3]])
     [found] = classes_like_one(collection(X, np.array([0, 1, 0, 1])))
     assert found.score == 1  # 1 / (2 / 3), at most 1
-    assert "100 % of the images nearest to" in found.reason
+    assert found.reason == "“class 1” and “class 0” are mixed 100 % as much as if they were one product."
 
 
 def test_two_groups_under_one_name_look_like_two() -> None:

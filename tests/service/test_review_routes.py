@@ -59,7 +59,9 @@ def test_the_lists_have_what_was_planted(client: httpx.Client) -> None:
     found = client.get("/review").json()
     assert {each["kind"]: each["title"] for each in found["kinds"]} == KINDS
     labels = listed(client, "labels")
-    assert {each["items"][0]["id"]: each["suggestions"][0]["value"] for each in labels[:2]} == {k: v[1] for k, v in WRONG.items()}
+    assert {each["items"][0]["id"]: each["suggestions"][0]["value"] for each in labels[:2]} == {
+        k: v[1] for k, v in WRONG.items()
+    }
     first = labels[0]
     assert first["items"][0]["has_image"]
     assert {each["product"] for each in first["evidence"][:3]} == {first["suggestions"][0]["value"]}
@@ -159,7 +161,7 @@ def test_classes_are_merged_and_split(tmp_path: Path) -> None:
     names = [f"p{c}" for c in labels]
     for i in (0, 3, 5):
         names[i] = "p0 again"
-    for i in np.flatnonzero(labels == 7):
+    for i in np.flatnonzero(labels == 7).tolist():
         names[i] = "p6"
     with Catalog.open(tmp_path / "shop", make_embedder(dim=16)) as catalog:
         catalog.add_vectors([f"item {i}" for i in range(len(X))], X.astype(np.float32), names)

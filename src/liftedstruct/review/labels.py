@@ -14,7 +14,7 @@ $\mathrm{softmax}(s_i / \tau)$, and the mean of two regressions is used, with a 
 import numpy as np
 from numpy.typing import NDArray
 
-from liftedstruct.review.suggestions import Collection, Floats, Indices, Suggestion
+from liftedstruct.review.suggestions import Collection, Indices, Suggestion, ranked
 
 __all__ = ["label_scores", "wrong_labels"]
 
@@ -26,7 +26,7 @@ SHOWN = 6  # neighbors
 UNLIKELY = 0.97  # least score of the list; on CUB-200-2011 about two in three of these were wrong
 
 
-def label_scores(items: Collection) -> tuple[Floats, Indices]:
+def label_scores(items: Collection) -> tuple[NDArray[np.float64], Indices]:
     """Return for each image how unlikely its label is, from 0 to 1, and the likeliest other class, or -1.
 
     Images without a label have the score 0.
@@ -72,25 +72,21 @@ def _regression(
     G = X @ np.linalg.inv(A).astype(np.float32)  # x_i^T A^-1                                                 (n, d)
     h = np.minimum((G * X).sum(axis=1), 1 - 1e-6)
     own = ((G * sums[y]).sum(axis=1) - h) / (1 - h) / np.maximum(sizes[y] - 1, 0.5)
-    tau = np.float32(temperature * max(float(np.median(own)), 1e-30))
+    tau = np.float32(temperature * (max(np.median(own), 0.1 * np.median(np.abs(own))) or 1.0))
     return G / (1 - h[:, None]), sums / np.maximum(sizes, 1).astype(np.float32)[:, None] / tau, (own / tau).astype(np.float32)
 
 
-def wrong_labels(items: Collection, most: int = 1000) -> list[Suggestion]:
+def wrong_labels(items: Collection) -> list[Suggestion]:
     """List images that are likely of another class, see `label_scores`, with the class and the nearest images that say so."""
     scores, others = label_scores(items)
     found = []
-    for i in np.argsort(-scores, kind="stable")[:most].tolist():
-        if scores[i] < UNLIKELY:
-            break
+    for i in np.flatnonzero(scores >= UNLIKELY).tolist():
         near = items.labels[items.neighbors[i]]
         A, B = items.names[items.labels[i]], items.names[others[i]]
         says, own = (int((near[:SHOWN] == c).sum()) for c in (others[i], items.labels[i]))
-        reason = f"{says or 'None'} of the {len(near[:SHOWN])} images nearest to it are “{B}”, {own or 'none'} “{A}”."
+        reason = f"{says} of the {len(near[:SHOWN])} images nearest to it are “{B}”, {own or 'none'} “{A}”."
         if not says:
             reason = f"It looks more like “{B}” than “{A}”, compared with all images of both."
-        order = np.argsort(near != others[i], kind="stable")  # the other class first, nearest first
-        found.append(
-            Suggestion("labels", float(scores[i]), reason, (i,), tuple(items.neighbors[i][order][:SHOWN].tolist()), "relabel", B, (i,))
-        )
-    return found
+        shown = items.neighbors[i][np.argsort(near != others[i], kind="stable")][:SHOWN]  # the other class first, nearest first
+        found.append(Suggestion("labels", float(scores[i]), reason, (i,), tuple(shown.tolist()), "relabel", B, (i,)))
+    return ranked(found)

@@ -235,7 +235,7 @@ class Review {
       element("p", "soft", "Use them with ", copy),
       element("code", "", command),
     );
-    if (this.items.length || this.kinds.length) this.drawActions();
+    if (this.kinds.length && !this.actions.querySelector("form")) this.drawActions();
   }
 
   // ---- moving and deciding ------------------------------------------------------------------------------------------------
@@ -312,7 +312,9 @@ class Review {
       event.preventDefault();
       if (input.value.trim()) this.decide(action, input.value.trim());
     };
-    const onkeydown = (event) => event.key === "Escape" && cancel();
+    const onkeydown = (event) => {
+      if (event.key === "Escape") cancel();
+    };
     const send = control("button", { type: "submit", className: "button primary" }, { relabel: "Relabel", merge: "Merge" }[action]);
     const form = control("form", { onsubmit, onkeydown, className: "asking" }, label, options, send, button("button", "Cancel", cancel));
     this.actions.replaceChildren(form);
@@ -328,12 +330,12 @@ class Review {
       item.done = `${DONE[action]}${value && action === "relabel" ? ` to ${value}` : ""}`;
       this.redrawRow(this.at);
       const next = this.items.findIndex((each, i) => i > this.at && !each.done);
-      await this.changed();
       if (next > 0) this.go(next);
       else this.drawSubject();
       this.app.say(`${item.items[0].id} ${item.done}. ${next > 0 ? `Next: ${this.items[next].reason}` : "The list is at its end."}`);
     });
-    this.deciding = false;
+    this.deciding = false; // the next key counts before the counts are there
+    if (item.done) await this.guarded(() => this.changed());
   }
 
   async undo() {
