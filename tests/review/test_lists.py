@@ -51,26 +51,29 @@ def test_planted_wrong_labels_come_first_with_the_right_class() -> None:
 
 def test_scores_are_those_of_a_regression_without_the_image() -> None:
     """The closed form equals fitting the ridge regression again without each image."""
-    from liftedstruct.review.labels import RIDGES, SIGMA, VOTE
+    from liftedstruct.review.labels import FLOOR, RIDGES, RIVAL, SIGMA, SIZES, VOTE
 
     X, labels = clusters(3, 5, dim=4, spread=1.0)
     items = collection(X, labels, k=3)
     X = items.X - items.X.mean(axis=0)
     own = np.arange(len(X)), labels
-    means = np.zeros(len(X))
+    means, rivals = np.zeros(len(X)), np.zeros(len(X))
     for ridge, temperature in RIDGES:
         diagonal = ridge * np.trace(X.T @ X) / X.shape[1] * np.eye(X.shape[1])
         S = np.empty((len(X), 3))
         for i in range(len(X)):
             rest = np.arange(len(X)) != i
             Y = (labels[rest, None] == np.arange(3)).astype(float)
-            S[i] = X[i] @ np.linalg.solve(X[rest].T @ X[rest] + diagonal, X[rest].T @ Y) / Y.sum(axis=0)
+            S[i] = X[i] @ np.linalg.solve(X[rest].T @ X[rest] + diagonal, X[rest].T @ Y) / Y.sum(axis=0) ** SIZES
         P = np.exp(S / (temperature * np.median(S[own])))
-        means += (P / P.sum(axis=1, keepdims=True))[own] / len(RIDGES)
+        P /= P.sum(axis=1, keepdims=True)
+        means += P[own] / len(RIDGES)
+        P[own] = 0
+        rivals += P.max(axis=1) / len(RIDGES)
     D = items.distances
     W = np.exp(-(D - D[:, :1]) / (SIGMA * np.median(D[:, 0])))
     vote = (W * (labels[items.neighbors] == labels[:, None])).sum(axis=1) / W.sum(axis=1)
-    expected = 1 - (means + VOTE * vote) / (1 + VOTE)
+    expected = 1 / (1 + (means + VOTE * vote + FLOOR) / (rivals + FLOOR) ** RIVAL)
     np.testing.assert_allclose(label_scores(items)[0], expected, atol=1e-4)
 
 
