@@ -2,18 +2,19 @@
 
     python benchmarks/review.py [--parts labels duplicates time] [--sets birds products] [--seeds 3] [--out FILE] [--json FILE]
 
-Embeddings: pooled features of the pretrained EfficientNet-Lite0 at 224 x 224, of unit length, kept in build/. birds: the training
-classes of CUB-200-2011, if LIFTEDSTRUCT_DATA names the folder with its tar; the methods were chosen on those with an odd number,
-the results are of the others. products: 400 rendered products; the methods were chosen on 800 others.
+Embeddings: pooled features of the pretrained EfficientNet-Lite0 at 224 x 224, of unit length, kept in build/. birds: the
+training classes of CUB-200-2011 with even numbers, if LIFTEDSTRUCT_DATA names the folder with its tar; the list of wrong labels
+was chosen on the odd ones, that of duplicates with other seeds. products: 400 rendered products; both chosen on 800 others.
 
-Planted, by seed: 2 % of the images have a copy (up to 4 % cropped at each side, resized to 50 to 90 %, JPEG of quality 50 to 90);
-then 5 % of the images get a wrong label, of any class (random), or one of the five classes with the nearest means (near).
+Planted, by seed: 2 % of the images have a copy (up to 4 % cropped at each side, resized to 50 to 90 %, JPEG of quality 50 to
+90); then 5 % get a wrong label, of any class (random), or one of the five classes with the nearest means (near).
 
-labels: average precision of the list of wrong labels. cleanlab's score is the best mean over the seeds of four: from the vote of
-the 10 nearest images, or from logistic regression (5-fold, C = 10, which was better than 1), by self-confidence or normalized
-margin. Intervals are 95 %, of a paired bootstrap of the images. duplicates: average precision of the list of near duplicates,
-where every pair that is not planted counts as wrong; the first of them are printed. Four pairs of CUB-200-2011 that are the same
-photograph, checked by eye, do not count.
+labels: average precision of the list of wrong labels. cleanlab's score is the best mean over the seeds of four: from the vote
+of the 10 nearest images, or from logistic regression (5-fold, C = 10, which was better than 1), by self-confidence or
+normalized margin. Intervals are 95 %, of a paired bootstrap of the images.
+
+duplicates: average precision of the list of near duplicates. Every pair that is not planted counts as wrong; the first of them
+are printed. Four pairs of CUB-200-2011 that are the same photograph, checked by eye, do not count.
 
 time: 100,000 x 512 in 20,000 classes, neighbors given, without images.
 """
@@ -29,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from liftedstruct.data import FolderSource, ImageSet, read_images
+from liftedstruct.data import ImageSet, read_images
 from liftedstruct.data.decoding import load_rgb
 from liftedstruct.data.products import write_products
 from liftedstruct.embedder import open_embedder
@@ -62,7 +63,7 @@ Integers = NDArray[np.int64]
 
 
 class Images(NamedTuple):
-    """A dataset, its embeddings, and those of the copies: (n + SEEDS · m, d); `copied` are the rows that have a copy, by seed."""
+    """A dataset, and the embeddings of its images and of their copies, (n + SEEDS · m, d); `copied` has the rows, by seed."""
 
     image_set: ImageSet
     X: NDArray[np.float32]
@@ -201,7 +202,7 @@ def compare_labels(table: Table, name: str, parts: list[Planted]) -> None:
         table.say(f"{100 * ahead:8.1f}    ahead of {others[0]}, 95 % interval {100 * low:.1f} to {100 * high:.1f}")
         note = f"ahead by {100 * ahead:.1f} ({100 * low:.1f} to {100 * high:.1f})"
         table.row(what, 100 * ours, "%", Baseline(others[0], 100 * float(means[others[0]])), note=note)
-        table.target(f"points of average precision ahead of cleanlab, {name}, {kind}", 100 * ahead, minimum=0)
+        table.target(f"points of average precision ahead of cleanlab, {name}, {kind}", 100 * float(ahead), minimum=0)
 
 
 def cleanlab_scores(table: Table, part: Planted, labels: Integers, kept: Path) -> Iterator[tuple[str, Floats]]:
@@ -210,7 +211,7 @@ def cleanlab_scores(table: Table, part: Planted, labels: Integers, kept: Path) -
     The probabilities of the regression, which take minutes, are kept in a file.
     """
     try:
-        from cleanlab.rank import get_label_quality_scores
+        from cleanlab.rank import get_label_quality_scores  # type: ignore[import-untyped]
         from sklearn.linear_model import LogisticRegression
         from sklearn.model_selection import StratifiedKFold
     except ModuleNotFoundError as missing:
@@ -302,8 +303,8 @@ def measure(table: Table, n: int = 100_000, d: int = 512, C: int = 20_000) -> No
     for at in range(0, n, 1024):
         D[at : at + 1024] = np.linalg.norm(X[at : at + 1024, None] - X[neighbors[at : at + 1024]], axis=2)
     order = np.argsort(D, axis=1)
-    D, neighbors = np.take_along_axis(D, order, 1), np.take_along_axis(neighbors, order, 1)
-    items = Collection(X, y, [f"class {c}" for c in range(C)], D, neighbors)
+    D, near = np.take_along_axis(D, order, 1), np.take_along_axis(neighbors, order, 1).astype(np.int64)
+    items = Collection(X, y, [f"class {c}" for c in range(C)], D, near)
     table.section(f"{n:,} x {d} in {C:,} classes, neighbors given")
     lists = {
         "wrong labels": wrong_labels,

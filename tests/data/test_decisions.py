@@ -96,7 +96,9 @@ def test_relabel_drop_and_merge(tmp_path: Path) -> None:
     assert classes_of(images) == {
         "a/0.png": "b",
         "a/2.png": "a",
-        **{"b/0.png": "b", "b/1.png": "b", "b/2.png": "new", "c/1.png": "c", "c/2.png": "c"},
+        **dict.fromkeys(("b/0.png", "b/1.png"), "b"),
+        "b/2.png": "new",
+        **dict.fromkeys(("c/1.png", "c/2.png"), "c"),
         **{f"d/{i}.png": "c" for i in range(3)},
     }
     assert images.class_names == ("a", "b", "c", "new")

@@ -51,26 +51,29 @@ def test_planted_wrong_labels_come_first_with_the_right_class() -> None:
 
 def test_scores_are_those_of_a_regression_without_the_image() -> None:
     """The closed form equals fitting the ridge regression again without each image."""
-    from liftedstruct.review.labels import RIDGES, SIGMA, VOTE
+    from liftedstruct.review.labels import FLOOR, RIDGES, RIVAL, SIGMA, SIZES, VOTE
 
     X, labels = clusters(3, 5, dim=4, spread=1.0)
     items = collection(X, labels, k=3)
     X = items.X - items.X.mean(axis=0)
     own = np.arange(len(X)), labels
-    means = np.zeros(len(X))
+    means, rivals = np.zeros(len(X)), np.zeros(len(X))
     for ridge, temperature in RIDGES:
         diagonal = ridge * np.trace(X.T @ X) / X.shape[1] * np.eye(X.shape[1])
         S = np.empty((len(X), 3))
         for i in range(len(X)):
             rest = np.arange(len(X)) != i
             Y = (labels[rest, None] == np.arange(3)).astype(float)
-            S[i] = X[i] @ np.linalg.solve(X[rest].T @ X[rest] + diagonal, X[rest].T @ Y) / Y.sum(axis=0)
+            S[i] = X[i] @ np.linalg.solve(X[rest].T @ X[rest] + diagonal, X[rest].T @ Y) / Y.sum(axis=0) ** SIZES
         P = np.exp(S / (temperature * np.median(S[own])))
-        means += (P / P.sum(axis=1, keepdims=True))[own] / len(RIDGES)
+        P /= P.sum(axis=1, keepdims=True)
+        means += P[own] / len(RIDGES)
+        P[own] = 0
+        rivals += P.max(axis=1) / len(RIDGES)
     D = items.distances
     W = np.exp(-(D - D[:, :1]) / (SIGMA * np.median(D[:, 0])))
     vote = (W * (labels[items.neighbors] == labels[:, None])).sum(axis=1) / W.sum(axis=1)
-    expected = 1 - (means + VOTE * vote) / (1 + VOTE)
+    expected = 1 / (1 + (means + VOTE * vote + FLOOR) / (rivals + FLOOR) ** RIVAL)
     np.testing.assert_allclose(label_scores(items)[0], expected, atol=1e-4)
 
 
@@ -107,7 +110,7 @@ def test_copies_are_found_by_their_pixels() -> None:
     assert pairs[0][0] == pytest.approx(1, abs=1e-5)
     first, second = duplicates(items, pairs)
     assert (first.rows, first.evidence, first.action) == ((21,), (7,), "drop")
-    assert first.reason == "Nearly the same picture is “b” and “a”: one must be wrong."
+    assert first.reason == "Nearly the same picture as “b” and as “a”: one must be wrong."
     assert second.reason == "Nearly the same picture twice, of the same product."
 
 
@@ -133,7 +136,7 @@ def test_a_leak_drops_the_training_image() -> None:
     found = {each.kind: each for each in duplicates(items, near_duplicates(items))}
     assert found["leaks"].rows == (1,)
     assert found["leaks"].evidence == (0,)
-    assert "train and the test part" in found["leaks"].reason
+    assert "in the test part and in another" in found["leaks"].reason
     assert found["duplicates"].rows == (13,)
 
 
@@ -158,7 +161,7 @@ def test_the_score_of_mixed_classes_by_hand() -> None:
     X = np.array([[0.0], [1.0], [2.1], [3.3]])
     [found] = classes_like_one(collection(X, np.array([0, 1, 0, 1])))
     assert found.score == 1  # 1 / (2 / 3), at most 1
-    assert "100 % of the images nearest to" in found.reason
+    assert found.reason == "“class 1” and “class 0” are mixed 100 % as much as if they were one product."
 
 
 def test_two_groups_under_one_name_look_like_two() -> None:

@@ -161,7 +161,7 @@ def test_classes_are_merged_and_split(tmp_path: Path) -> None:
     names = [f"p{c}" for c in labels]
     for i in (0, 3, 5):
         names[i] = "p0 again"
-    for i in np.flatnonzero(labels == 7):
+    for i in np.flatnonzero(labels == 7).tolist():
         names[i] = "p6"
     with Catalog.open(tmp_path / "shop", make_embedder(dim=16)) as catalog:
         catalog.add_vectors([f"item {i}" for i in range(len(X))], X.astype(np.float32), names)

@@ -63,17 +63,15 @@ def read_decisions(file: str | Path) -> list[Decision]:
     if not file.is_file():
         raise ValueError(f"decisions must be an existing CSV file, got {str(file)!r}. Check the path.")
     for line, path, label, others in csv_rows(file, need_label=False):
-        texts = others | {"path": path} | ({"product": label or ""} if "product" not in others else {})
-        each = Decision(**{name: texts.get(name, "") for name in COLUMNS})
-        needed = {"relabel": each.value, "merge": each.product and each.value}.get(each.action, each.action)
-        if each.action not in ACTIONS:
-            rule = f"action must be one of {', '.join(ACTIONS)}, got {each.action!r}"
-        elif not needed or not (path or each.id or each.product):
-            rule = f"{each.action} must have {'a product' if each.action == 'merge' else 'a path'} and its value, got neither or one"
-        else:
-            found.append(each)
-            continue
-        raise ValueError(f"{str(file)!r}, line {line}: {rule}. Correct the line, or remove it.")
+        texts = {"product": label or ""} | others | {"path": path}
+        each = Decision(*(texts.get(name, "") for name in COLUMNS))
+        subject = each.product if each.action == "merge" else path or each.id or (each.product if each.action == "keep" else "")
+        rule = f"action must be one of {', '.join(ACTIONS)}, got {each.action!r}" if each.action not in ACTIONS else ""
+        if not rule and (not subject or (each.action in ("relabel", "merge") and not each.value)):
+            rule = f"{each.action} must have {'a product' if each.action == 'merge' else 'a path'} and its value, got none"
+        if rule:
+            raise ValueError(f"{str(file)!r}, line {line}: {rule}. Correct the line, or remove it.")
+        found.append(each)
     return found
 
 
@@ -86,37 +84,31 @@ def add_decisions(file: str | Path, decisions: Sequence[Decision]) -> None:
 def undo_decision(file: str | Path) -> list[Decision]:
     """Remove the last decision of a file, with the lines that were written together with it, and return them."""
     before = read_decisions(file) if Path(file).exists() else []
-    count = 0
-    while count < len(before) and (before[-1 - count].time or not count) and before[-1 - count].time == before[-1].time:
-        count += 1
-    if count:
-        _write(Path(file), before[:-count])
-    return before[len(before) - count :]
+    left = before[:-1]
+    while left and left[-1].time and left[-1].time == before[-1].time:
+        left.pop()
+    if before:
+        _write(Path(file), left)
+    return before[len(left) :]
 
 
 def apply_decisions(images: ImageSet, file: str | Path) -> ImageSet:
     """Return the image set that follows from a file of decisions, with warnings about what did not fit."""
     file, source = Path(file), images.source
     root = Path(os.path.realpath(source.root if isinstance(source, FolderSource) else images.root))
-    numbers = {path: i for i, path in enumerate(images.paths)}
-    numbers |= {os.path.normpath(root / path): i for i, path in enumerate(images.paths)}
+    numbers = {name: i for i, path in enumerate(images.paths) for name in (path, os.path.normpath(root / path))}
     labels = [images.class_names[label] for label in images.labels]
     folders = {path.rpartition("/")[0]: label for path, label in zip(images.paths, labels, strict=True)}
-    parts = dict(zip(images.class_names, images.parts, strict=True))
-    supers = dict(zip(images.class_names, images.super_classes, strict=False))
-    dropped, kept, unknown = set[int](), set[int](), list[str]()
-    before = [parts[label] for label in labels]
+    parts, supers = (dict(zip(images.class_names, each, strict=False)) for each in (images.parts, images.super_classes))
+    before, dropped, kept, unknown = [parts[label] for label in labels], set[int](), set[int](), list[str]()
     for each in read_decisions(file):
         product, value = (name if name in parts else folders.get(name, name) for name in (each.product, each.value))
         path = each.path or each.id
+        places = path, os.path.normpath(root / path), *(os.path.realpath(folder / path) for folder in (file.parent, root))
+        rows = [numbers[name] for name in places if name in numbers][:1]
         if each.action == "merge":
             rows = [i for i, label in enumerate(labels) if label == product]
-        elif each.action == "keep" and not path:
-            continue
-        else:
-            near = (path, os.path.normpath(root / path), *(os.path.realpath(folder / path) for folder in (file.parent, root)))
-            rows = [numbers[name] for name in near if name in numbers][:1]
-        if not rows:
+        if not rows and (each.action != "keep" or path):
             unknown.append(path or each.product)
         elif each.action in ("drop", "keep"):
             (dropped if each.action == "drop" else kept).update(rows)
@@ -128,14 +120,18 @@ def apply_decisions(images: ImageSet, file: str | Path) -> ImageSet:
     left = [i for i in range(len(images)) if i not in dropped]
     present = {labels[i] for i in left}
     names = [name for name in parts if name in present]  # new classes are the last
-    number = {name: c for c, name in enumerate(names)}
-    if {parts[name] for name in names} != set(images.parts):
+    number, split = {name: c for c, name in enumerate(names)}, np.array([parts[name] for name in names])
+    if set(split) != set(images.parts):
         raise ValueError(f"decisions must leave images in each part of the split, got {str(file)!r}. Remove some lines.")
     warnings = list(images.warnings)
     if unknown:
+<<<<<<< HEAD
         warnings.append(
             f"decisions in {str(file)!r} about images or classes that are not in the data are ignored: {brief(unknown)}"
         )
+=======
+        warnings.append(f"decisions about what is not in the data are ignored: {brief(unknown)} in {str(file)!r}")
+>>>>>>> explore
     if moved := sum(parts[labels[i]] != before[i] for i in left):
         warnings.append(f"{moved:,} images move to another part of the split with their new class, according to {str(file)!r}")
     return replace(
@@ -143,8 +139,8 @@ def apply_decisions(images: ImageSet, file: str | Path) -> ImageSet:
         paths=tuple(images.paths[i] for i in left),
         labels=np.array([number[labels[i]] for i in left], np.int64),
         class_names=tuple(names),
-        test_classes=np.flatnonzero([parts[name] == "test" for name in names]),
-        validation_classes=np.flatnonzero([parts[name] == "validation" for name in names]),
+        test_classes=np.flatnonzero(split == "test"),
+        validation_classes=np.flatnonzero(split == "validation"),
         super_classes=tuple(supers[name] for name in names) if images.super_classes else (),
         queries=tuple(path for path in images.queries if numbers[path] not in dropped),
         kept=tuple(images.paths[i] for i in sorted(kept - dropped)),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from liftedstruct.review.suggestions import Collection, Indices, Suggestion
+from liftedstruct.review.suggestions import Collection, Indices, Suggestion, ranked
 from liftedstruct.runtime.limits import available_cores
 
 __all__ = ["Look", "duplicates", "look_at", "near_duplicates"]
@@ -30,7 +30,7 @@ class Look(NamedTuple):
 
     def views(self) -> NDArray[np.float32]:
         """Return the whole and slightly cropped, without mean color and of length 1, (16, VIEW² · 3)."""
-        boxes = [tuple(SIDE * each for each in window) for window in WINDOWS]
+        boxes = [(SIDE * left, SIDE * top, SIDE * right, SIDE * bottom) for left, top, right, bottom in WINDOWS]
         found = [np.asarray(self.small.resize((VIEW, VIEW), Image.Resampling.BOX, box), np.float32) for box in boxes]
         X = np.stack(found).reshape(len(boxes), -1, 3)
         X = (X - X.mean(axis=1, keepdims=True)).reshape(len(boxes), -1)
@@ -51,9 +51,7 @@ def similarity(a: Look, b: Look) -> float:
     return float(max((A @ B[0]).max(), (B @ A[0]).max()) - (a.phash != b.phash).mean() / 2)
 
 
-def near_duplicates(
-    items: Collection, look: Callable[[int], Look | None] | None = None, progress: Callable[[float], object] = bool
-) -> list[tuple[float, int, int]]:
+def near_duplicates(items: Collection, look: Callable[[int], Look | None] | None = None) -> list[tuple[float, int, int]]:
     """Return pairs of rows that are near duplicates with their similarity, most similar first, the lower row first.
 
     Each image is compared with its neighbors and with the images of the most similar hash. A pair without images must be much
@@ -62,19 +60,19 @@ def near_duplicates(
     Args:
         items: embeddings and their neighbors.
         look: function from a row to what is compared of its image; None if it cannot be read. It is called by threads.
-        progress: is called with the fraction that is done.
 
     """
-    D, J, n = items.distances, items.neighbors, len(items.labels)
+    D, J, n = items.distances, items.neighbors.ravel(), len(items.labels)
     if not D.size:
         return []
     scale = np.minimum(D[:, :3][:, -1], np.median(D[:, 0]))
     rows = np.repeat(np.arange(n), D.shape[1])
-    ratio = D.ravel() / np.maximum(np.minimum(scale[rows], scale[J.ravel()]), 1e-30)
+    ratio = D.ravel() / np.maximum(np.minimum(scale[rows], scale[J]), 1e-30)
     looks: dict[int, Look] = {}
     if look is not None:
-        seen = np.argsort(ratio.reshape(D.shape)[:, 0], kind="stable")[:IMAGES].tolist()
+        seen = np.argsort(ratio[:: D.shape[1]], kind="stable")[:IMAGES].tolist()
         with ThreadPoolExecutor(available_cores()) as pool:
+<<<<<<< HEAD
             for done, (row, found) in enumerate(zip(seen, pool.map(look, seen), strict=True)):
                 looks |= {row: found} if found is not None else {}
                 progress(done / len(seen))
@@ -89,10 +87,20 @@ def near_duplicates(
         {pair for pair in pairs if pair[0] >= (SIMILAR if pair[1] in looks and pair[2] in looks else 0)},
         key=lambda pair: (-pair[0], *pair[1:]),
     )
+=======
+            looks = {row: found for row, found in zip(seen, pool.map(look, seen), strict=True) if found is not None}
+    there = np.isin(np.arange(n), list(looks))
+    bare = ~(there[rows] & there[J])
+    close = np.flatnonzero((ratio < CLOSE) & bare)
+    pairs = {(1 - ratio[i].item(), *sorted((rows[i].item(), J[i].item()))) for i in close}
+    pairs |= {(similarity(looks[a], looks[b]), a, b) for a, b in _candidates(rows[~bare], J[~bare], looks)}
+    best = {pair[1:]: pair for pair in sorted(pairs) if pair[0] >= SIMILAR or not there[list(pair[1:])].all()}
+    return sorted(best.values(), key=lambda pair: (-pair[0], *pair[1:]))
+>>>>>>> explore
 
 
-def _candidates(rows: Indices, others: Indices, looks: dict[int, Look]) -> list[tuple[int, int]]:
-    """Return the pairs of images with similar hashes, of neighbors and of those with the most similar hashes."""
+def _candidates(rows: Indices, others: NDArray[np.integer], looks: dict[int, Look]) -> list[list[int]]:
+    """Return the given pairs of images and those with the most similar hashes, as far as their hashes are similar."""
     import faiss
 
     if len(looks) < 2:
@@ -101,20 +109,21 @@ def _candidates(rows: Indices, others: Indices, looks: dict[int, Look]) -> list[
     codes = np.packbits(np.stack([looks[row].phash for row in seen.tolist()]), axis=1)
     index = faiss.IndexBinaryFlat(64)
     index.add(codes)
-    _, alike = index.search(codes, min(ALIKE + 1, len(seen)))
-    both = np.isin(rows, seen) & np.isin(others, seen)
-    a = np.concatenate((np.searchsorted(seen, rows[both]), np.repeat(np.arange(len(seen)), alike.shape[1])))
-    b = np.concatenate((np.searchsorted(seen, others[both]), alike.ravel()))
-    pairs = np.unique(np.stack((np.minimum(a, b), np.maximum(a, b)), axis=1)[a != b], axis=0)
+    alike = index.search(codes, min(ALIKE + 1, len(seen)))[1]
+    a = np.concatenate((np.searchsorted(seen, rows), np.repeat(np.arange(len(seen)), alike.shape[1])))
+    b = np.concatenate((np.searchsorted(seen, others), alike.ravel()))
+    pairs = np.unique(np.sort(np.stack((a, b), axis=1), axis=1)[a != b], axis=0)
     bits = np.bitwise_count(codes[pairs[:, 0]] ^ codes[pairs[:, 1]]).sum(axis=1)
     order = np.argsort(bits, kind="stable")[: min(PAIRS, int((bits <= BITS).sum()))]
-    return [(int(x), int(y)) for x, y in seen[pairs[order]].tolist()]
+    found: list[list[int]] = seen[pairs[order]].tolist()
+    return found
 
 
-def duplicates(items: Collection, pairs: list[tuple[float, int, int]], most: int = 1000) -> list[Suggestion]:
-    """List near duplicates, of kind leaks where one is a test image and the other is not, to drop one of each pair."""
+def duplicates(items: Collection, pairs: list[tuple[float, int, int]]) -> list[Suggestion]:
+    """List near duplicates, of kind leaks where one is a test image and the other of another part, to drop one of each pair."""
     found = []
     for score, a, b in pairs:
+<<<<<<< HEAD
         parts = {items.parts[a], items.parts[b]} if items.parts else set()
         leak = "test" in parts and parts & {"train", "validation"}
         keep, drop = (a, b) if not leak or items.parts[a] == "test" else (b, a)  # type: ignore[index]
@@ -130,3 +139,14 @@ def duplicates(items: Collection, pairs: list[tuple[float, int, int]], most: int
         kind = "leaks" if leak else "duplicates"
         found.append(Suggestion(kind, score, reason, (drop,), (keep,), "drop", targets=(drop,)))
     return [each for kind in ("duplicates", "leaks") for each in [x for x in found if x.kind == kind][:most]]
+=======
+        parts = ("", "") if items.parts is None else (items.parts[a], items.parts[b])
+        leak = all(parts) and (parts[0] == "test") != (parts[1] == "test")
+        drop, keep = (a, b) if leak and parts[1] == "test" else (b, a)
+        A, B = (items.names[items.labels[row]] or "no product" for row in (drop, keep))
+        said = "twice, of the same product" if A == B else f"as “{A}” and as “{B}”: one must be wrong"
+        said = "in the test part and in another: scores are too high" if leak else said
+        reason = f"Nearly the same picture {said}."
+        found.append(Suggestion("leaks" if leak else "duplicates", score, reason, (drop,), (keep,), "drop", "", (drop,)))
+    return ranked(each for each in found if each.kind == "duplicates") + ranked(each for each in found if each.kind == "leaks")
+>>>>>>> explore

@@ -1,6 +1,6 @@
 """What the lists of a review work on, and what they hold."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from liftedstruct.retrieval import nearest_neighbors
 
-__all__ = ["NEIGHBORS", "Collection", "Floats", "Indices", "Suggestion", "collect"]
+__all__ = ["NEIGHBORS", "Collection", "Indices", "Suggestion", "collect", "ranked"]
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 NEIGHBORS = 16  # nearest images that the lists look at
+MOST = 1000  # suggestions of a list
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Suggestion:
     rows: tuple[int, ...]
     evidence: tuple[int, ...]
     action: str
-    value: str = ""
-    targets: tuple[int, ...] = ()
+    value: str
+    targets: tuple[int, ...]
 
 
 class Collection(NamedTuple):
@@ -47,10 +47,10 @@ class Collection(NamedTuple):
 
     X: NDArray[np.floating]  # (n, d)
     labels: NDArray[np.integer]  # (n,), index into names
-    names: Sequence[str]
+    names: Sequence[str]  # "" if unknown
     distances: NDArray[np.floating]  # (n, k), to the nearest images, nearest first
     neighbors: NDArray[np.integer]  # (n, k), their rows
-    parts: Sequence[str] | None = None  # n words: train, validation or test; "" if unknown
+    parts: Sequence[str] | None = None  # n words such as train and test; "" if unknown
 
     @property
     def sizes(self) -> Indices:
@@ -66,11 +66,16 @@ def collect(
     Args:
         X: (n, d), embeddings.
         labels: n names of classes; "" if unknown.
-        parts: n words: train, validation or test; "" if unknown.
+        parts: n words, such as train and test; "" if unknown.
         k: neighbors of each image, if there are as many.
 
     """
     names, numbers = np.unique(np.asarray(labels, dtype=object), return_inverse=True)
     k = min(k, len(X) - 1)
     distances, neighbors = nearest_neighbors(X, k) if k > 0 else (np.empty((len(X), 0)), np.empty((len(X), 0), np.int64))
-    return Collection(X, numbers, [str(name) for name in names], distances, neighbors, parts)
+    return Collection(X, numbers, names.tolist(), distances, neighbors, parts)
+
+
+def ranked(found: Iterable[Suggestion]) -> list[Suggestion]:
+    """Return the suggestions with the largest scores, largest first."""
+    return sorted(found, key=lambda each: -each.score)[:MOST]

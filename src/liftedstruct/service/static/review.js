@@ -160,7 +160,7 @@ class Review {
   drawSubject() {
     const item = this.items[this.at];
     this.main.classList.toggle("nothing", !item);
-    this.actions.replaceChildren();
+    this.view.className = `subject ${this.kind}`;
     if (!item) {
       const title = this.kinds.find((each) => each.kind === this.kind).title;
       const why = this.kind === "leaks" ? " Parts are read from the metadata field “split”." : "";
@@ -170,11 +170,13 @@ class Review {
     }
     const position = `${(this.at + 1).toLocaleString("en")} of ${Math.max(this.total, this.items.length).toLocaleString("en")}`;
     const status = item.done ? element("span", "badge", `✓ ${item.done}`) : "";
-    const head = element("header", "", element("p", "soft", `${position} · ${EXPLAINED[this.kind]}`), element("h2", "", item.reason, " ", status));
+    const steps = element("span", "steps", this.doer("previous", "K", "↑", "", "Previous"), this.doer("next", "J", "↓", "", "Next"));
+    const where = element("div", "where", element("p", "soft", `${position} · ${EXPLAINED[this.kind]}`), steps);
+    const head = element("header", "", where, element("h2", "", item.reason, " ", status));
     const paired = PAIRED.includes(this.kind);
     const two = this.kind === "two";
-    const left = this.side(two ? "These are apart" : paired ? "Product" : "In question", item.items, paired ? 480 : 0, "first");
-    const right = this.side(two ? "The others" : paired ? "Product" : item.evidence.length > 1 ? "Nearest images" : "Nearest image", item.evidence, 384, "rest");
+    const left = this.side(two ? "These are apart" : paired ? product(item.items[0]) : "In question", item.items, paired ? 480 : 0, "first");
+    const right = this.side(two ? "The others" : paired ? product(item.evidence[0]) : item.evidence.length > 1 ? "Nearest images" : "Nearest image", item.evidence, 384, "rest");
     this.view.replaceChildren(head, element("div", "sides", left, right));
     this.drawActions();
   }
@@ -193,16 +195,20 @@ class Review {
     return element("section", `${className} of${Math.min(figures.length, 6)}`, element("h3", "", title), element("div", "figures", ...figures));
   }
 
+  // Return a button for an action, with its key.
+  doer(name, key, label, className = "", said = undefined) {
+    const made = button(`button ${className}`, label, () => this.act(name), said);
+    made.append(element("kbd", "", key));
+    made.dataset.action = name;
+    made.setAttribute("aria-keyshortcuts", key);
+    return made;
+  }
+
   drawActions() {
     const item = this.items[this.at];
     const made = [];
-    const add = (name, key, label, className = "", said = undefined) => {
-      const each = button(`button ${className}`, label, () => this.act(name), said);
-      each.append(element("kbd", "", key));
-      each.dataset.action = name;
-      each.setAttribute("aria-keyshortcuts", key);
-      made.push(each);
-    };
+    const add = (...given) => made.push(this.doer(...given));
+    const focused = this.focused();
     if (item) {
       const { action, value, images } = item.suggestions[0];
       const what = { drop: "Drop", relabel: "Relabel", merge: "Merge" }[action];
@@ -216,11 +222,17 @@ class Review {
       if (action !== "drop" && !PAIRED.includes(this.kind)) add("drop", "D", "Drop");
     }
     if (this.decisions?.decisions.length) add("undo", "U", "Undo", "quietly");
-    if (this.items.length > 1) {
-      add("previous", "K", "↑", "quietly step", "Previous");
-      add("next", "J", "↓", "quietly step", "Next");
-    }
     this.actions.replaceChildren(...made);
+    this.focus(focused);
+  }
+
+  // Return the action of the focused button, which is drawn again, and focus it.
+  focused() {
+    return this.main.contains(document.activeElement) ? document.activeElement.dataset.action : undefined;
+  }
+
+  focus(name) {
+    if (name) this.root.querySelector(`[data-action=${name}]`)?.focus();
   }
 
   drawMade() {
@@ -235,17 +247,18 @@ class Review {
       element("p", "soft", "Use them with ", copy),
       element("code", "", command),
     );
-    if (this.items.length || this.kinds.length) this.drawActions();
+    if (this.kinds.length && !this.actions.querySelector("form")) this.drawActions();
   }
 
   // ---- moving and deciding ------------------------------------------------------------------------------------------------
 
   go(i) {
     if (i < 0 || i >= this.items.length) return;
-    const before = this.at;
+    const [before, focused] = [this.at, this.focused()];
     this.at = i;
     for (const each of [before, i]) this.redrawRow(each);
     this.drawSubject();
+    this.focus(focused);
     const row = this.list.children[i];
     row.scrollIntoView({ block: "nearest", inline: "nearest" });
     const item = this.items[i];
@@ -312,7 +325,9 @@ class Review {
       event.preventDefault();
       if (input.value.trim()) this.decide(action, input.value.trim());
     };
-    const onkeydown = (event) => event.key === "Escape" && cancel();
+    const onkeydown = (event) => {
+      if (event.key === "Escape") cancel();
+    };
     const send = control("button", { type: "submit", className: "button primary" }, { relabel: "Relabel", merge: "Merge" }[action]);
     const form = control("form", { onsubmit, onkeydown, className: "asking" }, label, options, send, button("button", "Cancel", cancel));
     this.actions.replaceChildren(form);
@@ -328,12 +343,12 @@ class Review {
       item.done = `${DONE[action]}${value && action === "relabel" ? ` to ${value}` : ""}`;
       this.redrawRow(this.at);
       const next = this.items.findIndex((each, i) => i > this.at && !each.done);
-      await this.changed();
       if (next > 0) this.go(next);
       else this.drawSubject();
       this.app.say(`${item.items[0].id} ${item.done}. ${next > 0 ? `Next: ${this.items[next].reason}` : "The list is at its end."}`);
     });
-    this.deciding = false;
+    this.deciding = false; // the next key counts before the counts are there
+    if (item.done) await this.guarded(() => this.changed());
   }
 
   async undo() {
