@@ -50,6 +50,7 @@ SUITE = {
     "report": Benchmark(HERE / "report.py", ("--images", "5000")),
     "explorer": Benchmark(HERE / "explorer.py", ("--items", "60502")),
     "service": Benchmark(HERE / "service.py", ("--parts", "load"), ("--minutes", "2")),
+    "review": Benchmark(HERE / "review.py", ("--sets", "products")),
 }
 
 

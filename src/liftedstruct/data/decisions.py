@@ -125,13 +125,7 @@ def apply_decisions(images: ImageSet, file: str | Path) -> ImageSet:
         raise ValueError(f"decisions must leave images in each part of the split, got {str(file)!r}. Remove some lines.")
     warnings = list(images.warnings)
     if unknown:
-<<<<<<< HEAD
-        warnings.append(
-            f"decisions in {str(file)!r} about images or classes that are not in the data are ignored: {brief(unknown)}"
-        )
-=======
         warnings.append(f"decisions about what is not in the data are ignored: {brief(unknown)} in {str(file)!r}")
->>>>>>> explore
     if moved := sum(parts[labels[i]] != before[i] for i in left):
         warnings.append(f"{moved:,} images move to another part of the split with their new class, according to {str(file)!r}")
     return replace(

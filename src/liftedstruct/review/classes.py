@@ -73,16 +73,8 @@ def classes_like_two(items: Collection) -> list[Suggestion]:
         same = y[near] == c
         crossed = (same & (np.isin(near, small) != np.isin(rows, small)[:, None])).sum() / max(1, same.sum())
         chance = 2 * len(small) * len(large) / (len(rows) * (len(rows) - 1))
-<<<<<<< HEAD
-        gap = float(np.linalg.norm(X[small].mean(axis=0) - X[large].mean(axis=0))) / max(typical, 1e-30)
-        alike = (
-            np.isin(items.neighbors[small, :NEAREST], small).any(axis=1).mean()
-        )  # else they are wrong labels of several products
-        score = gap * float(alike) * max(0.0, 1 - crossed.sum() / max(1, same.sum()) / chance)
-=======
         gap = float(np.linalg.norm(X[small].mean(axis=0) - X[large].mean(axis=0))) / typical
         score = gap * np.isin(items.neighbors[small, :NEAREST], small).any(axis=1).mean() * max(0.0, 1 - crossed / chance)
->>>>>>> explore
         if score >= APART:
             name = items.names[c]
             value = next(new for k in itertools.count(2) if (new := f"{name} {k}") not in items.names)

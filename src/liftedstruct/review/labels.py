@@ -92,16 +92,6 @@ def wrong_labels(items: Collection) -> list[Suggestion]:
         reason = f"{says} of the {len(near[:SHOWN])} images nearest to it are “{B}”, {own or 'none'} “{A}”."
         if not says:
             reason = f"It looks more like “{B}” than “{A}”, compared with all images of both."
-<<<<<<< HEAD
-        order = np.argsort(near != others[i], kind="stable")  # the other class first, nearest first
-        found.append(
-            Suggestion(
-                "labels", float(scores[i]), reason, (i,), tuple(items.neighbors[i][order][:SHOWN].tolist()), "relabel", B, (i,)
-            )
-        )
-    return found
-=======
         shown = items.neighbors[i][np.argsort(near != others[i], kind="stable")][:SHOWN]  # the other class first, nearest first
         found.append(Suggestion("labels", float(scores[i]), reason, (i,), tuple(shown.tolist()), "relabel", B, (i,)))
     return ranked(found)
->>>>>>> explore

@@ -72,22 +72,6 @@ def near_duplicates(items: Collection, look: Callable[[int], Look | None] | None
     if look is not None:
         seen = np.argsort(ratio[:: D.shape[1]], kind="stable")[:IMAGES].tolist()
         with ThreadPoolExecutor(available_cores()) as pool:
-<<<<<<< HEAD
-            for done, (row, found) in enumerate(zip(seen, pool.map(look, seen), strict=True)):
-                looks |= {row: found} if found is not None else {}
-                progress(done / len(seen))
-    bare = np.array([row not in looks for row in range(n)])
-    close = (ratio < CLOSE) & (bare[rows] | bare[J.ravel()])
-    pairs = [
-        (1 - far, *sorted(pair))
-        for far, *pair in zip(ratio[close].tolist(), rows[close].tolist(), J.ravel()[close].tolist(), strict=True)
-    ]
-    pairs += [(similarity(looks[a], looks[b]), a, b) for a, b in _candidates(rows, J.ravel(), looks)]
-    return sorted(
-        {pair for pair in pairs if pair[0] >= (SIMILAR if pair[1] in looks and pair[2] in looks else 0)},
-        key=lambda pair: (-pair[0], *pair[1:]),
-    )
-=======
             looks = {row: found for row, found in zip(seen, pool.map(look, seen), strict=True) if found is not None}
     there = np.isin(np.arange(n), list(looks))
     bare = ~(there[rows] & there[J])
@@ -96,7 +80,6 @@ def near_duplicates(items: Collection, look: Callable[[int], Look | None] | None
     pairs |= {(similarity(looks[a], looks[b]), a, b) for a, b in _candidates(rows[~bare], J[~bare], looks)}
     best = {pair[1:]: pair for pair in sorted(pairs) if pair[0] >= SIMILAR or not there[list(pair[1:])].all()}
     return sorted(best.values(), key=lambda pair: (-pair[0], *pair[1:]))
->>>>>>> explore
 
 
 def _candidates(rows: Indices, others: NDArray[np.integer], looks: dict[int, Look]) -> list[list[int]]:
@@ -123,23 +106,6 @@ def duplicates(items: Collection, pairs: list[tuple[float, int, int]]) -> list[S
     """List near duplicates, of kind leaks where one is a test image and the other of another part, to drop one of each pair."""
     found = []
     for score, a, b in pairs:
-<<<<<<< HEAD
-        parts = {items.parts[a], items.parts[b]} if items.parts else set()
-        leak = "test" in parts and parts & {"train", "validation"}
-        keep, drop = (a, b) if not leak or items.parts[a] == "test" else (b, a)  # type: ignore[index]
-        names = [items.names[items.labels[row]] for row in (drop, keep)]
-        if leak:
-            reason = f"Nearly the same picture is in the {items.parts[drop]} and the test part, so scores are too high."  # type: ignore[index]
-        elif names[0] != names[1]:
-            reason = (
-                f"Nearly the same picture is “{names[0] or 'no product'}” and “{names[1] or 'no product'}”: one must be wrong."
-            )
-        else:
-            reason = "Nearly the same picture twice, of the same product."
-        kind = "leaks" if leak else "duplicates"
-        found.append(Suggestion(kind, score, reason, (drop,), (keep,), "drop", targets=(drop,)))
-    return [each for kind in ("duplicates", "leaks") for each in [x for x in found if x.kind == kind][:most]]
-=======
         parts = ("", "") if items.parts is None else (items.parts[a], items.parts[b])
         leak = all(parts) and (parts[0] == "test") != (parts[1] == "test")
         drop, keep = (a, b) if leak and parts[1] == "test" else (b, a)
@@ -149,4 +115,3 @@ def duplicates(items: Collection, pairs: list[tuple[float, int, int]]) -> list[S
         reason = f"Nearly the same picture {said}."
         found.append(Suggestion("leaks" if leak else "duplicates", score, reason, (drop,), (keep,), "drop", "", (drop,)))
     return ranked(each for each in found if each.kind == "duplicates") + ranked(each for each in found if each.kind == "leaks")
->>>>>>> explore

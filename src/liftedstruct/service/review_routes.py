@@ -120,20 +120,9 @@ class Review:
         """Write a decision, and return its lines."""
         rows, each = self.rows, self.lists.get(new.kind, {}).get(new.key)
         if rows is None or each is None:
-<<<<<<< HEAD
-            raise HTTPException(
-                404, f"key must be one of the list {new.kind[:20]!r}, got {new.key[:50]!r}. Read the list again."
-            )
-        other = _target(rows, each)[3]
-        if (new.action in ("relabel", "merge")) == (not new.value.strip()):
-            raise ValueError(
-                f"value must be a class for relabel and merge only, got {new.value[:100]!r} for {new.action}. Correct it."
-            )
-=======
             raise HTTPException(404, f"key must be one of the list {new.kind[:20]!r}, got {new.key[:50]!r}. Read it again.")
         if (new.action in ("relabel", "merge")) == (not new.value.strip()):
             raise ValueError(f"value must be a class for relabel and merge only, got {new.value[:100]!r}. Correct it.")
->>>>>>> explore
         if new.kind in OF_CLASSES and new.action == "drop":
             raise ValueError("action must be keep, relabel or merge for classes, got 'drop'. Drop single images.")
         value, product = new.value or _target(rows, each)[3], rows.products[rows.labels[each.rows[0]]]
