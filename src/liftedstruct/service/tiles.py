@@ -246,6 +246,7 @@ class MapJob:
         if stale and known is not None and len(rows) and not self.error:
             self.start()
         busy = self.thread is not None and self.thread.is_alive()
+        tiles = self.tiles  # read after `busy`: the thread sets it before it ends
         state = "ready" if tiles and len(rows) else "building" if busy else "failed" if self.error else "none"
         found = {"state": state, "busy": busy, "items": len(rows), "progress": self.part, "note": self.error}
         found |= {"seconds": estimated_seconds(len(rows)), "elapsed": time.monotonic() - self.begun if busy else 0.0}
