@@ -17,7 +17,7 @@ __all__ = ["Look", "duplicates", "look_at", "near_duplicates"]
 CLOSE = 0.25  # distance of a pair that is listed if it has no images, in the local scale
 IMAGES, PAIRS = 100_000, 50_000  # most images to read, and most pairs to compare
 BITS, ALIKE = 16, 4  # of the hashes of a pair that may differ; images with the most similar hash to compare
-SIMILAR = 0.8  # least similarity of images
+SIMILAR = 0.84  # least similarity of images
 SIDE, VIEW, MARGIN = 32, 14, 0.03  # pixels of what is kept of an image and of what is compared; what a copy may crop
 WINDOWS = [(left, top, 1 - right, 1 - bottom) for left, top, right, bottom in itertools.product((0, MARGIN), repeat=4)]
 
