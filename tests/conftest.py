@@ -1,12 +1,16 @@
-"""The browser of the tests: one for all, since Playwright runs once in a process."""
+"""Shared by all tests: one browser, since Playwright runs once in a process, and no time limits for hypothesis."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import settings
 from playwright.sync_api import Browser, Page
 
 from browser import launched, watched
+
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")
