@@ -52,7 +52,7 @@ $(BIN)/python:
 
 # constraints.txt pins the tested versions; an installed torch that satisfies them is kept
 $(VENV)/installed: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[figures,pretrained]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[figures,pretrained,serve]'
 	touch $@
 
 $(VENV)/installed-dev: $(BIN)/python pyproject.toml constraints.txt

@@ -56,6 +56,7 @@ def test_the_catalog_is_searched(made: tuple[Path, str]) -> None:
     hits = sum(answer.product == product for product, answer in zip(queries, answers, strict=True))
     assert shown
     assert float(shown[1]) == pytest.approx(100 * hits / len(queries), abs=0.06)
+    assert f"liftedstruct explore {folder / 'catalog'}" in text
     with Image.open(folder / "search.png") as picture:
         assert picture.width > picture.height / 2
 

@@ -107,6 +107,7 @@ def _search(folder: Path, image_set: ImageSet, run: Path) -> str:
         f"For {hits / len(queries):.1%} of the queries, the nearest image shows the same product. Some answers:",
         *(_describe(root, query, answer) for query, answer in list(zip(queries.values(), answers, strict=True))[:3]),
         f"See {picture.absolute()}, or try: liftedstruct search {folder / 'catalog'} PHOTO",
+        f"Walk it in a browser: liftedstruct explore {folder / 'catalog'}",
     ]
     return "\n".join(lines)
 
