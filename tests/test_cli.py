@@ -2,12 +2,18 @@ import json
 import os
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tarfile
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from PIL import Image
@@ -100,7 +106,26 @@ def test_help_has_an_example_that_runs(
         example += ["--trunk", "small", "--crop", "40", "--steps", "2", "--force", "--dry-run"]
     if command == "demo":
         monkeypatch.setattr(demonstration, "SHORT", Scale("tiny", products=12, steps=2, sizes=(8,), trunk="small", batch=12))
+    if command in ("serve", "explore"):
+        port = free_port()
+        example += ["--port", str(port), *(["--no-browser"] if command == "explore" else [])]
+        threading.Thread(target=interrupt_server, args=(port,), daemon=True).start()
     assert main(example[1:]) == 0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def interrupt_server(port: int) -> None:
+    """Press Ctrl-C once the server answers, or after a minute."""
+    for _ in range(300):
+        with suppress(httpx.HTTPError):
+            if httpx.get(f"http://127.0.0.1:{port}/health").is_success:
+                break
+        time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_help_shows_defaults_and_types(capsys: pytest.CaptureFixture[str]) -> None:
