@@ -187,4 +187,4 @@ def format_number(value: float) -> str:
     >>> [format_number(value) for value in (0.76912, 12.04, 274.53, 16467.3, 4)]
     ['0.769', '12.0', '275', '16,467', '4']
     """
-    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 100 else f"{value:#.3g}"
+    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 99.95 else f"{value:#.3g}"
