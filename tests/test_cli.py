@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -109,7 +108,15 @@ def test_help_has_an_example_that_runs(
     if command in ("serve", "explore"):
         port = free_port()
         example += ["--port", str(port), *(["--no-browser"] if command == "explore" else [])]
-        threading.Thread(target=interrupt_server, args=(port,), daemon=True).start()
+        ended = threading.Event()
+        interrupting = threading.Thread(target=interrupt_server, args=(port, ended))
+        interrupting.start()
+        try:
+            assert main(example[1:]) == 0
+        finally:
+            ended.set()
+            interrupting.join()
+        return
     assert main(example[1:]) == 0
 
 
@@ -118,14 +125,13 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def interrupt_server(port: int) -> None:
-    """Press Ctrl-C once the server answers, or after a minute."""
-    for _ in range(300):
+def interrupt_server(port: int, ended: threading.Event) -> None:
+    """Press Ctrl-C once the server answers, unless it has ended."""
+    while not ended.wait(0.2):
         with suppress(httpx.HTTPError):
             if httpx.get(f"http://127.0.0.1:{port}/health").is_success:
-                break
-        time.sleep(0.2)
-    os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+                return
 
 
 def test_help_shows_defaults_and_types(capsys: pytest.CaptureFixture[str]) -> None:

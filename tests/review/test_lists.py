@@ -110,8 +110,8 @@ def test_copies_are_found_by_their_pixels() -> None:
     assert pairs[0][0] == pytest.approx(1, abs=1e-5)
     first, second = duplicates(items, pairs)
     assert (first.rows, first.evidence, first.action) == ((21,), (7,), "drop")
-    assert first.reason == "Nearly the same picture as “b” and as “a”: one must be wrong."
-    assert second.reason == "Nearly the same picture twice, of the same product."
+    assert first.reason == "Nearly the same image as “b” and as “a”: one must be wrong."
+    assert second.reason == "Nearly the same image twice, of the same product."
 
 
 def test_without_images_only_pairs_far_below_the_local_scale_are_listed() -> None:

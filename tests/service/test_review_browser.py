@@ -111,7 +111,7 @@ def test_another_product_is_typed(open_page: Open, file: Path) -> None:
 def test_mouse_lists_links_and_the_file(open_page: Open, file: Path) -> None:
     page = open_page()
     page.get_by_role("button", name="Near duplicates").click()
-    expect(page.locator(".subject h2")).to_contain_text("Nearly the same picture")
+    expect(page.locator(".subject h2")).to_contain_text("Nearly the same image")
     expect(page.locator(".first img")).to_have_js_property("complete", True)
     assert page.locator(".first img").evaluate("image => image.naturalWidth") > 0
     action(page, "accept").click()

@@ -112,6 +112,6 @@ def duplicates(items: Collection, pairs: list[tuple[float, int, int]]) -> list[S
         A, B = (items.names[items.labels[row]] or "no product" for row in (drop, keep))
         said = "twice, of the same product" if A == B else f"as “{A}” and as “{B}”: one must be wrong"
         said = "in the test part and in another: scores are too high" if leak else said
-        reason = f"Nearly the same picture {said}."
+        reason = f"Nearly the same image {said}."
         found.append(Suggestion("leaks" if leak else "duplicates", score, reason, (drop,), (keep,), "drop", "", (drop,)))
     return ranked(each for each in found if each.kind == "duplicates") + ranked(each for each in found if each.kind == "leaks")

@@ -11,7 +11,7 @@ const EXPLAINED = {
   one: "Two products whose images are mixed.",
   two: "A product whose images fall into two groups.",
   outliers: "Images that are like nothing else in the catalog.",
-  leaks: "Test images with a near duplicate in training.",
+  leaks: "Training images with a near duplicate in the test part.",
 };
 const DONE = { keep: "kept", relabel: "relabeled", drop: "dropped", merge: "merged" };
 const KEYS = {
@@ -91,7 +91,7 @@ class Review {
     }
     const bar = control("progress", { max: 1, value: state.progress, label: "Progress" });
     const said = element("p", "soft", "Comparing every image with its nearest neighbors. You can use the other tabs meanwhile.");
-    this.message.replaceChildren(element("h2", "", "Looking for what is wrong"), said, bar);
+    this.message.replaceChildren(element("h2", "", "Computing the review"), said, bar);
     if (this.shown) this.timer = setTimeout(() => this.guarded(() => this.refresh()), WAIT);
   }
 
@@ -104,6 +104,7 @@ class Review {
     this.kind = kind;
     this.items = [];
     this.at = 0;
+    this.ended = false;
     await this.more();
     while (key && !this.items.some((each) => each.key === key) && (await this.more())) continue;
     this.at = Math.max(0, this.items.findIndex((each) => each.key === key));
@@ -116,7 +117,8 @@ class Review {
     const found = await this.app.api.get(`review/${this.kind}`, { after: this.items.at(-1)?.key, limit: PAGE });
     if (asked !== this.asked) return false; // another list was chosen meanwhile
     this.items.push(...found.items);
-    this.total = found.total;
+    this.ended = found.items.length < PAGE;
+    this.total = found.total + this.items.filter((each) => each.done).length;
     return found.items.length > 0;
   }
 
@@ -140,7 +142,7 @@ class Review {
       made.setAttribute("aria-pressed", kind === this.kind);
       return made;
     });
-    const old = button("chip stale", "The catalog has changed: look again", () => this.guarded(() => this.again()));
+    const old = button("chip stale", "The catalog has changed: Review again", () => this.guarded(() => this.again()));
     this.tabs.replaceChildren(...buttons, ...(this.stale ? [old] : []));
   }
 
@@ -262,9 +264,14 @@ class Review {
     const row = this.list.children[i];
     row.scrollIntoView({ block: "nearest", inline: "nearest" });
     const item = this.items[i];
-    history.replaceState(null, "", this.app.hash("review", { kind: this.kind, key: item.key }));
+    this.keep();
     this.app.say(`${i + 1} of ${this.total}, ${product(item.items[0])}: ${item.reason}`);
     if (i > this.items.length - PAGE / 2) this.extend();
+  }
+
+  // Write the place into the address.
+  keep() {
+    if (this.shown) history.replaceState(null, "", this.app.hash("review", { kind: this.kind, key: this.items[this.at]?.key }));
   }
 
   redrawRow(i) {
@@ -274,18 +281,27 @@ class Review {
   }
 
   async extend() {
-    const before = this.items.length;
-    if (this.extending || before >= this.total) return;
-    this.extending = true;
+    if (this.extending || this.ended) return this.extending;
+    this.extending = this.append().finally(() => (this.extending = null));
+    return this.extending;
+  }
+
+  async append() {
+    const { items } = this;
+    const before = items.length;
     await this.guarded(() => this.more());
-    this.extending = false;
-    this.list.append(...this.items.slice(before).map((item, i) => element("li", "", this.row(item, before + i))));
+    if (items !== this.items) return; // another list was chosen meanwhile
+    this.list.append(...items.slice(before).map((item, i) => element("li", "", this.row(item, before + i))));
   }
 
   onKey(event) {
     const name = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    const busy = event.target.closest?.(CONTROLS) || document.querySelector("dialog[open]");
+    const { target } = event;
+    const busy = target.closest?.(CONTROLS) || document.querySelector("dialog[open]");
     if (!this.shown || this.main.hidden || !name || busy || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (target !== document.body && !this.root.contains(target)) return;
+    if (["ArrowUp", "ArrowDown"].includes(event.key) && !this.list.contains(target)) return; // scroll
+    if (event.repeat && !["next", "previous"].includes(name)) return;
     if (event.key === "Enter" && event.target.closest?.("button, a, summary")) return;
     event.preventDefault();
     this.act(name);
@@ -294,8 +310,9 @@ class Review {
   act(name) {
     const item = this.items[this.at];
     if (name === "next" || name === "previous") return this.go(this.at + (name === "next" ? 1 : -1));
+    if (this.deciding) return undefined;
     if (name === "undo") return this.guarded(() => this.undo());
-    if (!item || item.done || this.deciding) return undefined;
+    if (!item || item.done) return undefined;
     const [{ action, value }] = item.suggestions;
     if (name === "accept") return this.decide(action, value);
     if (name === "keep") return this.decide("keep");
@@ -336,29 +353,40 @@ class Review {
   }
 
   async decide(action, value = "") {
-    const item = this.items[this.at];
+    if (this.deciding) return;
+    const { at, items, kind } = this;
+    const item = items[at];
     this.deciding = true;
     await this.guarded(async () => {
-      await this.app.api.post("decisions", { kind: this.kind, key: item.key, action, value });
+      await this.app.api.post("decisions", { kind, key: item.key, action, value });
       item.done = `${DONE[action]}${value && action === "relabel" ? ` to ${value}` : ""}`;
-      this.redrawRow(this.at);
-      const next = this.items.findIndex((each, i) => i > this.at && !each.done);
-      if (next > 0) this.go(next);
+      if (items !== this.items) return; // another list was chosen meanwhile
+      this.redrawRow(at);
+      const following = () => items.findIndex((each, i) => i > at && !each.done);
+      if (following() < 0) await this.extend();
+      if (items !== this.items) return;
+      const next = following();
+      if (this.at === at && next > 0) this.go(next);
       else this.drawSubject();
-      this.app.say(`${item.items[0].id} ${item.done}. ${next > 0 ? `Next: ${this.items[next].reason}` : "The list is at its end."}`);
+      this.app.say(`${item.items[0].id} ${item.done}. ${next > 0 ? `Next: ${items[next].reason}` : "The list is at its end."}`);
     });
     this.deciding = false; // the next key counts before the counts are there
     if (item.done) await this.guarded(() => this.changed());
   }
 
   async undo() {
-    const { kind, key } = await this.app.api.remove("decisions");
-    await this.changed();
-    const at = kind === this.kind ? this.items.findIndex((each) => each.key === key) : -1;
-    if (at < 0) await this.choose(kind in EXPLAINED ? kind : this.kind, key);
-    else delete this.items[at].done;
-    this.go(at < 0 ? this.at : at);
-    this.app.say("Undone: the last decision.");
+    this.deciding = true;
+    try {
+      const { kind, key } = await this.app.api.remove("decisions");
+      await this.changed();
+      const at = kind === this.kind ? this.items.findIndex((each) => each.key === key) : -1;
+      if (at < 0) await this.choose(kind in EXPLAINED ? kind : this.kind, key);
+      else delete this.items[at].done;
+      this.go(at < 0 ? this.at : at);
+      this.app.say("Undone: the last decision.");
+    } finally {
+      this.deciding = false;
+    }
   }
 
   // Read the counts again.
