@@ -66,7 +66,9 @@ def test_keys_decide_and_undo(open_page: Open, file: Path) -> None:
     page.keyboard.press("j")
     expect(subject(page)).not_to_have_text(name)
     expect(second).to_have_attribute("aria-current", "true")
-    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")  # scrolls
+    expect(second).to_have_attribute("aria-current", "true")
+    page.keyboard.press("ArrowLeft")
     expect(subject(page)).to_have_text(name)
     page.keyboard.press("a")
     expect(first).to_contain_text(f"✓ relabeled to {WRONG[name][1]}")

@@ -24,6 +24,11 @@ const app = {
     history[replace ? "replaceState" : "pushState"](null, "", target);
     (replace ? route : arrive)();
   },
+  // Write the place in the current tab into the address, also for the way back to the tab.
+  keep(hash) {
+    history.replaceState(null, "", hash);
+    current.hash = location.hash;
+  },
   // Tell screen readers.
   say: (text) => (one(".live").textContent = text),
   // Show an error, or remove it.

@@ -261,7 +261,7 @@ class LiveAtlas extends Atlas {
       params.color = this.view.color === "class" ? null : this.view.color;
       params.id = this.image === null ? null : this.sheets.about.get(this.image)?.id;
       this.written = this.app.hash("map", params);
-      if (this.written !== location.hash) history.replaceState(null, "", this.written);
+      if (this.written !== location.hash) this.app.keep(this.written);
     }, 250);
   }
 

@@ -71,8 +71,10 @@ class Review {
 
   async refresh() {
     clearTimeout(this.timer);
-    let state = await this.app.api.get("review");
-    if (state.state === "none") state = await this.app.api.post("review", {});
+    const state = await this.state().catch((error) => {
+      if (this.shown) this.later();
+      throw error;
+    });
     this.main.hidden = this.tabs.hidden = state.state !== "ready";
     this.message.hidden = state.state === "ready";
     if (state.state !== "ready") return this.wait(state);
@@ -81,6 +83,17 @@ class Review {
     const kind = this.kinds.find((each) => each.kind === (this.wanted.kind ?? this.kind)) ?? this.kinds.find((each) => each.count);
     await Promise.all([this.choose((kind ?? this.kinds[0]).kind, this.wanted.key), this.count()]);
     this.wanted = {};
+  }
+
+  // Return the state of the review, which is begun if there is none.
+  async state() {
+    const state = await this.app.api.get("review");
+    return state.state === "none" ? this.app.api.post("review", {}) : state;
+  }
+
+  later() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.guarded(() => this.refresh()), WAIT);
   }
 
   wait(state) {
@@ -92,7 +105,7 @@ class Review {
     const bar = control("progress", { max: 1, value: state.progress, label: "Progress" });
     const said = element("p", "soft", "Comparing every image with its nearest neighbors. You can use the other tabs meanwhile.");
     this.message.replaceChildren(element("h2", "", "Computing the review"), said, bar);
-    if (this.shown) this.timer = setTimeout(() => this.guarded(() => this.refresh()), WAIT);
+    if (this.shown) this.later();
   }
 
   async again() {
@@ -102,13 +115,15 @@ class Review {
 
   async choose(kind, key = null) {
     this.kind = kind;
-    this.items = [];
+    const items = (this.items = []);
     this.at = 0;
     this.ended = false;
     await this.more();
     while (key && !this.items.some((each) => each.key === key) && (await this.more())) continue;
+    if (items !== this.items) return; // another list was chosen meanwhile
     this.at = Math.max(0, this.items.findIndex((each) => each.key === key));
     this.draw();
+    this.keep();
   }
 
   // Load further suggestions, and return whether there were any.
@@ -142,7 +157,7 @@ class Review {
       made.setAttribute("aria-pressed", kind === this.kind);
       return made;
     });
-    const old = button("chip stale", "The catalog has changed: Review again", () => this.guarded(() => this.again()));
+    const old = button("chip stale", "The catalog has changed. Review again", () => this.guarded(() => this.again()));
     this.tabs.replaceChildren(...buttons, ...(this.stale ? [old] : []));
   }
 
@@ -271,7 +286,7 @@ class Review {
 
   // Write the place into the address.
   keep() {
-    if (this.shown) history.replaceState(null, "", this.app.hash("review", { kind: this.kind, key: this.items[this.at]?.key }));
+    if (this.shown) this.app.keep(this.app.hash("review", { kind: this.kind, key: this.items[this.at]?.key }));
   }
 
   redrawRow(i) {
