@@ -1,14 +1,12 @@
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
-import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,32 +104,21 @@ def test_help_has_an_example_that_runs(
     if command == "demo":
         monkeypatch.setattr(demonstration, "SHORT", Scale("tiny", products=12, steps=2, sizes=(8,), trunk="small", batch=12))
     if command in ("serve", "explore"):
-        port = free_port()
-        example += ["--port", str(port), *(["--no-browser"] if command == "explore" else [])]
-        ended = threading.Event()
-        interrupting = threading.Thread(target=interrupt_server, args=(port, ended))
-        interrupting.start()
-        try:
-            assert main(example[1:]) == 0
-        finally:
-            ended.set()
-            interrupting.join()
+        check_server([*example[1:], *(["--no-browser"] if command == "explore" else [])])
         return
     assert main(example[1:]) == 0
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
-def interrupt_server(port: int, ended: threading.Event) -> None:
-    """Press Ctrl-C once the server answers, unless it has ended."""
-    while not ended.wait(0.2):
-        with suppress(httpx.HTTPError):
-            if httpx.get(f"http://127.0.0.1:{port}/health").is_success:
-                os.kill(os.getpid(), signal.SIGINT)
-                return
+def check_server(arguments: list[str]) -> None:
+    """Run a server in a process of its own until it answers, then press Ctrl-C."""
+    command = [sys.executable, "-m", "liftedstruct", *arguments, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        found = re.search(r"http://127.0.0.1:\d+", server.stdout.readline())
+        assert found
+        assert httpx.get(f"{found[0]}/health", timeout=60).is_success
+        server.send_signal(signal.SIGINT)
+        assert server.wait(60) == 0
 
 
 def test_help_shows_defaults_and_types(capsys: pytest.CaptureFixture[str]) -> None:

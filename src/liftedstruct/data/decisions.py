@@ -10,11 +10,12 @@ The file has the columns `action,path,id,product,value,kind,time`, one decision 
 Image files are never changed. A path is absolute, or relative to the folder of the file or of the dataset.
 """
 
+import contextlib
 import csv
 import io
 import os
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from liftedstruct.data.image_files import brief
 from liftedstruct.data.image_set import ImageSet
 from liftedstruct.data.listing import csv_rows
 from liftedstruct.data.sources import FolderSource
-from liftedstruct.runtime.atomic import replacing
+from liftedstruct.runtime.atomic import locked, replacing
 
 __all__ = ["ACTIONS", "Decision", "add_decisions", "apply_decisions", "read_decisions", "undo_decision"]
 
@@ -42,6 +43,7 @@ class Decision:
         value: the right class; for keep, the other image or class of the suggestion.
         kind: the list of suggestions in which it was made.
         time: when it was made; lines that were written together have one time and are undone together.
+        others: further columns of the file, which are kept.
 
     """
 
@@ -52,9 +54,11 @@ class Decision:
     value: str = ""
     kind: str = ""
     time: str = ""
+    others: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-COLUMNS = [field.name for field in fields(Decision)]
+COLUMNS = [each.name for each in fields(Decision)][:-1]
+ABOUT_COPIES = ("", "duplicates", "leaks")  # kinds for which keep is about what `check` reports
 
 
 def read_decisions(file: str | Path) -> list[Decision]:
@@ -64,7 +68,8 @@ def read_decisions(file: str | Path) -> list[Decision]:
         raise ValueError(f"decisions must be an existing CSV file, got {str(file)!r}. Check the path.")
     for line, path, label, others in csv_rows(file, need_label=False):
         texts = {"product": label or ""} | others | {"path": path}
-        each = Decision(*(texts.get(name, "") for name in COLUMNS))
+        own = {name: texts.pop(name, "") for name in COLUMNS}
+        each = Decision(**own, others=texts)
         subject = each.product if each.action == "merge" else path or each.id or (each.product if each.action == "keep" else "")
         rule = f"action must be one of {', '.join(ACTIONS)}, got {each.action!r}" if each.action not in ACTIONS else ""
         if not rule and (not subject or (each.action in ("relabel", "merge") and not each.value)):
@@ -77,19 +82,19 @@ def read_decisions(file: str | Path) -> list[Decision]:
 
 def add_decisions(file: str | Path, decisions: Sequence[Decision]) -> None:
     """Append decisions to a file, which is created if missing."""
-    before = read_decisions(file) if Path(file).exists() else []
-    _write(Path(file), [*before, *decisions])
+    with _writing(Path(file)) as before:
+        _write(Path(file), [*before, *decisions])
 
 
 def undo_decision(file: str | Path) -> list[Decision]:
     """Remove the last decision of a file, with the lines that were written together with it, and return them."""
-    before = read_decisions(file) if Path(file).exists() else []
-    left = before[:-1]
-    while left and left[-1].time and left[-1].time == before[-1].time:
-        left.pop()
-    if before:
-        _write(Path(file), left)
-    return before[len(left) :]
+    with _writing(Path(file)) as before:
+        left = before[:-1]
+        while left and left[-1].time and left[-1].time == before[-1].time:
+            left.pop()
+        if before:
+            _write(Path(file), left)
+        return before[len(left) :]
 
 
 def apply_decisions(images: ImageSet, file: str | Path) -> ImageSet:
@@ -111,7 +116,7 @@ def apply_decisions(images: ImageSet, file: str | Path) -> ImageSet:
         if not rows and (each.action != "keep" or path):
             unknown.append(path or each.product)
         elif each.action in ("drop", "keep"):
-            (dropped if each.action == "drop" else kept).update(rows)
+            (dropped if each.action == "drop" else kept if each.kind in ABOUT_COPIES else set[int]()).update(rows)
         else:
             parts.setdefault(value, parts[labels[rows[0]]])  # a new class is in the part of its first image
             supers.setdefault(value, supers.get(labels[rows[0]], ""))
@@ -142,8 +147,18 @@ def apply_decisions(images: ImageSet, file: str | Path) -> ImageSet:
     )
 
 
+@contextlib.contextmanager
+def _writing(file: Path) -> Iterator[list[Decision]]:
+    """Yield the decisions of a file that no other process changes meanwhile."""
+    with locked(file.with_name(f".{file.name}.lock"), "writer"):
+        yield read_decisions(file) if file.exists() else []
+
+
 def _write(file: Path, decisions: Sequence[Decision]) -> None:
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([COLUMNS, *map(astuple, decisions)])
+    text, further = io.StringIO(newline=""), list(dict.fromkeys(name for each in decisions for name in each.others))
+    writer = csv.writer(text)
+    writer.writerow([*COLUMNS, *further])
+    for each in decisions:
+        writer.writerow([getattr(each, name) for name in COLUMNS] + [each.others.get(name, "") for name in further])
     with replacing(file) as stream:
         stream.write(text.getvalue().encode("utf-8", "surrogateescape"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import time
 import unicodedata
 import warnings
@@ -59,22 +60,28 @@ class Service:
     """A catalog, which must stay open, and the queues to it."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self.catalog, self.rows, self.ready, self.writing = catalog, RowsCache(catalog), False, asyncio.Lock()
+        self.catalog, self.rows, self.writing = catalog, RowsCache(catalog), asyncio.Lock()
+        self.cropping = asyncio.Semaphore(2)  # decoded images in memory, which may be hundreds of megabytes each
+        self.ready, self.closed, self.failed = False, False, "is being read"
         self.encoder: Batcher[ImageLike, Vectors] = Batcher("encode", self._encode)
         self.searcher: Batcher[Asked, dict[str, Any]] = Batcher("search", self._search)
 
     def load(self) -> None:
         """Read the catalog and its model before the first request needs them."""
-        with contextlib.suppress(ValueError, OSError):  # requests report it
+        try:
             model = self.model()["model"]
-            self._search([Asked(np.zeros(model["dim"], np.float32), (1, None, None, "exact"))])
-            _ = self._encode([np.zeros((8, 8, 3), np.uint8)]) if model["sha"] else None
+            found: list[Any] = [*self._search([Asked(np.zeros(model["dim"], np.float32), (1, None, None, "exact"))])]
+            found += self._encode([np.zeros((8, 8, 3), np.uint8)]) if model["sha"] else []
+            if error := next((each for each in found if isinstance(each, Exception)), None):
+                raise error
             _ = self.rows.current().described_fields
-        self.ready = True
+            self.ready = not self.closed
+        except Exception as error:  # every request reports it, too
+            self.failed = f"cannot be read: {_text_of(error)}"
 
     def close(self) -> None:
         """Answer what waits, and end the threads."""
-        self.ready = False
+        self.ready, self.closed, self.failed = False, True, "is closed"
         self.encoder.close()
         self.searcher.close()
 
@@ -86,9 +93,15 @@ class Service:
 
     async def write(self, call: Callable[[], T]) -> T:
         """Return the result of a call that changes the catalog, one at a time."""
+
+        def counted() -> T:
+            try:
+                return call()
+            finally:
+                self.rows.writes += 1
+
         async with asyncio.timeout(SECONDS), self.writing:
-            self.rows.writes += 1
-            return await run_in_threadpool(call)
+            return await run_in_threadpool(counted)
 
     def model(self) -> dict[str, Any]:
         """Return the model that queries and new items must be embedded with, and its table."""
@@ -103,7 +116,10 @@ class Service:
 
     def asked(self, name: str, key: Key) -> Asked:
         """Return the search for the neighbors of an item."""
-        return Asked(self.catalog.vectors([self.item(name)])[0], key, name)
+        try:
+            return Asked(self.catalog.vectors([self.item(name)])[0], key, name)
+        except KeyError:  # removed in between
+            return self.asked(name, key)
 
     def _encode(self, images: list[ImageLike]) -> list[Vectors | Exception]:
         bad: dict[int, str] = {}
@@ -132,7 +148,7 @@ class Service:
 
 def _shown(item: Any) -> dict[str, Any]:
     """Return the fields of an item or a match that a client sees: not the path."""
-    there = bool(item.path) and Path(item.path).is_file()
+    there = bool(item.path) and os.path.isfile(item.path)  # noqa: PTH113  # raises no error
     return {"id": item.id, "product": item.product, "metadata": dict(item.metadata), "has_image": there}
 
 
@@ -219,10 +235,11 @@ async def search(request: Request, service: Of) -> Any:
         wanted = await run_in_threadpool(service.asked, query.id, _key(query)) if query.id else None
         [answer] = await service.wait(service.searcher, wanted or Asked(_as_vector(query.vector), _key(query)))
         return _timed(answer, begin)
-    image = await run_in_threadpool(cropped, query.image, query.crop) if query.crop else query.image
     while True:
         model = await run_in_threadpool(service.model)
-        [vector] = await service.wait(service.encoder, image)
+        async with asyncio.timeout(SECONDS), service.cropping if query.crop else contextlib.nullcontext():
+            image = await run_in_threadpool(cropped, query.image, query.crop) if query.crop else query.image
+            [vector] = await service.wait(service.encoder, image)
         [answer] = await service.wait(service.searcher, Asked(vector, _key(query)))
         if model == await run_in_threadpool(service.model):  # it was not replaced meanwhile
             return _timed(answer, begin)
@@ -313,7 +330,7 @@ def _picture(request: Request, item: Item, size: int) -> Response:
             return Response(status_code=304, headers=headers)
         content, kind = thumbnail(item.path, size, headers["ETag"]) if size else web_image(item.path)
     except (OSError, ImageError) as error:
-        reason = "has moved away" if isinstance(error, FileNotFoundError) else str(error)
+        reason = "has moved away" if isinstance(error, FileNotFoundError) else _text_of(error)
         raise HTTPException(
             404, f"the image file of {item.id[:100]!r} must be readable, got: {reason}. Add it again."
         ) from error
@@ -333,7 +350,7 @@ async def health() -> Any:
 async def ready(service: Of) -> Any:
     """Whether the catalog and its model are in memory."""
     if not service.ready:
-        raise HTTPException(503, "the catalog must be in memory, but is being read, or closed. Try again later.")
+        raise HTTPException(503, f"the catalog must be in memory, but {service.failed}. Try again later.")
     return {"status": "ready"}
 
 
@@ -427,10 +444,15 @@ def _map_file(name: str) -> FileResponse:
     raise HTTPException(404, f"a file of the map must exist, got {name[:50]!r}. Correct the address.")
 
 
+def _text_of(error: Any) -> str:
+    """Return the message of an exception, without the path of a file."""
+    return str(error.strerror if isinstance(error, OSError) and error.strerror else error)
+
+
 async def _problem(_: Request, error: Any) -> JSONResponse:
     """Return the answer for an exception: rule, value and remedy on one line."""
     status, headers = 422, dict[str, str]()
-    text = str(error) or f"a request must wait at most {SECONDS:g} seconds, got more. Try again later."
+    text = _text_of(error) or f"a request must wait at most {SECONDS:g} seconds, got more. Try again later."
     match error:
         case RequestValidationError() | ValidationError():
             first: Any = error.errors()[0]

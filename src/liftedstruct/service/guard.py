@@ -132,10 +132,10 @@ class PatientProtocol(H11Protocol):
         super().connection_made(transport)
         # asyncio does this for its own sockets only; without it, an answer waits 40 ms for the client's acknowledgment
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.deadline = self.loop.call_later(HEADER_SECONDS, transport.close)
+        self.deadline = self.loop.call_later(HEADER_SECONDS, self._end)
 
     def data_received(self, data: bytes) -> None:
-        self.deadline = self.deadline or self.loop.call_later(HEADER_SECONDS, self.transport.close)
+        self.deadline = self.deadline or self.loop.call_later(HEADER_SECONDS, self._end)
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:  # the headers are there
             self.deadline.cancel()
@@ -143,7 +143,17 @@ class PatientProtocol(H11Protocol):
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        self.loop.call_later(BODY_SECONDS, self.transport.abort)  # since closing waits until the answer is read
+        self._end()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._end()
+
+    def _end(self) -> None:
+        """Close the connection; since that waits until the answer is read, abort it later."""
+        self.transport.close()
+        self.loop.call_later(BODY_SECONDS, self.transport.abort)
 
 
 def check_binding(host: str, token: str | None) -> None:

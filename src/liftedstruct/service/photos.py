@@ -15,7 +15,7 @@ __all__ = ["MEDIA_TYPES", "cropped", "etag_of", "thumbnail", "web_image"]
 
 MEDIA_TYPES = {name: f"image/{name.lower()}" for name in ("AVIF", "GIF", "JPEG", "PNG", "WEBP")}  # that browsers show
 ORIENTATION = 0x0112  # EXIF tag
-KEPT = 4096  # thumbnails in memory, of a few kilobytes each
+KEPT, SMALL = 4096, 256  # thumbnails in memory, of at most so many pixels: a few kilobytes each
 
 _decoding = threading.BoundedSemaphore(available_cores())  # an image in memory may be hundreds of megabytes
 
@@ -54,13 +54,19 @@ def web_image(path: str) -> tuple[bytes, str]:
         return _encoded(image, "PNG" if max(image.size) > 65_500 else "JPEG")  # the most of a JPEG
 
 
-@functools.lru_cache(KEPT)
 def thumbnail(path: str, side: int, etag: str) -> tuple[bytes, str]:
     """Return an image of at most `side` pixels and its media type. `etag` is the `etag_of` of its file."""
+    return (_kept_thumbnail if side <= SMALL else _thumbnail)(path, side, etag)
+
+
+def _thumbnail(path: str, side: int, etag: str) -> tuple[bytes, str]:
     with _decoding:
         image = load_rgb(FolderSource(Path()), path, side)
         image.thumbnail((side, side), reducing_gap=2)
         return _encoded(image, "WEBP")
+
+
+_kept_thumbnail = functools.lru_cache(KEPT)(_thumbnail)
 
 
 def _encoded(image: Image.Image, format: str) -> tuple[bytes, str]:

@@ -1,6 +1,7 @@
 """The review of a catalog over HTTP: ranked lists of what is likely wrong, and the decisions about it."""
 
 import json
+import os
 import threading
 from collections import Counter
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from liftedstruct import review
 from liftedstruct.data import Decision, ImageError, MemorySource, add_decisions, read_decisions, undo_decision
@@ -30,10 +31,10 @@ class NewDecision(BaseModel):
     """A decision about a suggestion: what to do, and the class for relabel and merge."""
 
     model_config = ConfigDict(extra="forbid")
-    kind: str
-    key: str
+    kind: Annotated[str, Field(max_length=100)]
+    key: Annotated[str, Field(max_length=100)]
     action: Literal["keep", "relabel", "drop", "merge"]
-    value: str = ""
+    value: Annotated[str, Field(max_length=1000)] = ""
 
 
 class Review:
@@ -48,8 +49,7 @@ class Review:
     def __init__(self, cache: RowsCache, path: Path | None) -> None:
         self.cache, self.path, self.lock = cache, path, threading.RLock()
         self.state, self.progress, self.note = "none", 0.0, ""
-        self.lists: Lists = {kind: {} for kind in review.KINDS}
-        self.rows: Rows | None = None
+        self.made: tuple[Rows | None, Lists] = (None, {kind: {} for kind in review.KINDS})  # lists, and the items they are of
         self.keys: dict[str, str] = {}  # time of a decision -> key of its suggestion
 
     @property
@@ -77,7 +77,7 @@ class Review:
                 key = blake2b(json.dumps(_target(rows, each)).encode(), digest_size=8).hexdigest()
                 lists[each.kind][key] = each
             with self.lock:
-                self.rows, self.lists, self.state = rows, lists, "ready"
+                self.made, self.state = (rows, lists), "ready"
         except Exception as error:
             self.state, self.note = "failed", " ".join(str(error).split()) or type(error).__name__
 
@@ -99,9 +99,9 @@ class Review:
 
         return found + review.duplicates(items, review.near_duplicates(items, look))
 
-    def open(self, kind: str) -> dict[str, review.Suggestion]:
+    def open(self, kind: str, rows: Rows | None, lists: Lists) -> dict[str, review.Suggestion]:
         """Return the suggestions of a list that nothing was decided about."""
-        rows, made = self.rows, self.decisions() if self.path else []
+        made = self.decisions() if self.path else []
         kept = {(each.kind, each.id, "" if each.id else each.product, each.value) for each in made if each.action == "keep"}
         dropped, relabeled = ({each.id for each in made if each.action == action} for action in ("drop", "relabel"))
         merged = {each.product for each in made if each.action == "merge"}
@@ -114,11 +114,12 @@ class Review:
                 return target in kept or split or bool(merged & {product, other})
             return target in kept or name in dropped | relabeled or (kind in PAIRS and other in dropped)
 
-        return {key: each for key, each in self.lists[kind].items() if not decided(each)}
+        return {key: each for key, each in lists[kind].items() if not decided(each)}
 
     def decide(self, new: NewDecision) -> list[Decision]:
         """Write a decision, and return its lines."""
-        rows, each = self.rows, self.lists.get(new.kind, {}).get(new.key)
+        rows, lists = self.made
+        each = lists.get(new.kind, {}).get(new.key)
         if rows is None or each is None:
             raise HTTPException(404, f"key must be one of the list {new.kind[:20]!r}, got {new.key[:50]!r}. Read it again.")
         if (new.action in ("relabel", "merge")) == (not new.value.strip()):
@@ -148,7 +149,7 @@ def _shown(rows: Rows, key: str, each: review.Suggestion) -> dict[str, Any]:
     def item(i: int) -> dict[str, Any]:
         fields = {name: column[i] for name, column in rows.fields.items() if column[i] is not None}
         found = {"id": rows.ids[i], "product": rows.products[rows.labels[i]], "metadata": fields}
-        return found | {"has_image": bool(rows.paths[i]) and Path(rows.paths[i]).is_file()}
+        return found | {"has_image": bool(rows.paths[i]) and os.path.isfile(rows.paths[i])}  # noqa: PTH113  # raises no error
 
     evidence = [item(i) for i in each.evidence]
     if each.kind not in OF_CLASSES:
@@ -166,8 +167,11 @@ def review_router(rows: RowsCache, decisions: Path | None) -> APIRouter:
     @router.get("/review")
     def overview() -> dict[str, Any]:
         """Return the state of the lists and how many suggestions each has."""
-        stale = found.rows is not None and rows.current().version != found.rows.version
-        kinds = [{"kind": kind, "title": title, "count": len(found.open(kind))} for kind, title in review.KINDS.items()]
+        of, lists = found.made
+        stale = of is not None and rows.current().version != of.version
+        kinds = [
+            {"kind": kind, "title": title, "count": len(found.open(kind, of, lists))} for kind, title in review.KINDS.items()
+        ]
         return {"state": found.state, "progress": found.progress, "note": found.note, "stale": stale, "kinds": kinds}
 
     @router.post("/review", status_code=202)
@@ -181,10 +185,11 @@ def review_router(rows: RowsCache, decisions: Path | None) -> APIRouter:
         """Return the suggestions of a list that nothing was decided about, the most likely first."""
         if kind not in review.KINDS:
             raise HTTPException(404, f"kind must be one of {', '.join(review.KINDS)}, got {kind[:50]!r}.")
-        left, keys = found.open(kind), list(found.lists[kind])
+        of, lists = found.made
+        left, keys = found.open(kind, of, lists), list(lists[kind])
         begin = keys.index(after) + 1 if after in keys else 0
         some = [key for key in keys[begin:] if key in left][:limit]
-        return {"items": [_shown(found.rows, key, left[key]) for key in some if found.rows], "total": len(left)}
+        return {"items": [_shown(of, key, left[key]) for key in some if of], "total": len(left)}
 
     @router.get("/decisions")
     def listed() -> dict[str, Any]:

@@ -9,7 +9,7 @@ __all__ += ["NewVector", "Problem", "ProductCount", "QueryOptions", "Shown", "St
 
 MOST_IMAGES = 64
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Vector = Annotated[list[Number], Field(min_length=1)]
+Vector = Annotated[list[Number], Field(min_length=1, max_length=1 << 16)]
 Metadata = dict[str, str | int | Number]
 CLOSED = ConfigDict(extra="forbid")
 EITHER = ConfigDict(extra="forbid", json_schema_extra={"oneOf": [{"required": ["vector"]}, {"required": ["id"]}]})
