@@ -15,20 +15,27 @@ function outcome(product, matches) {
 
 export async function openSheet(dialog, app, id) {
   const title = element("h2", "", named("product", id));
+  const status = element("p", "unseen", "Loading …");
+  status.setAttribute("role", "status");
   const body = element("div", "details", element("p", "soft", "Loading …"));
   const frame = element("div", "large");
   const close = button("close", "×", () => dialog.close(), "Close");
-  dialog.replaceChildren(frame, element("div", "side", element("header", "", title, close), body));
+  dialog.replaceChildren(frame, element("div", "side", element("header", "", title, close), status, body));
   dialog.onclick = (event) => event.target === dialog && dialog.close(); // the backdrop
-  if (!dialog.open) dialog.showModal();
+  dialog.ariaLabel = "Item";
+  if (dialog.open) close.focus(); // what had the focus is gone
+  else dialog.showModal();
   try {
     const near = app.api.get(app.api.neighbors(id), { k: NEAREST });
     const [item, { matches }] = await Promise.all([app.api.get(app.api.item(id)), near]);
     if (!title.isConnected) return; // another item was opened meanwhile
+    dialog.ariaLabel = item.product || id;
+    status.textContent = `Loaded: ${item.product || "no product"}, ${id}`;
     title.replaceChildren(named("product", item.product || "no product"));
     frame.append(picture(item, 0, app.api.image(id)));
     body.replaceChildren(...details(app, item, matches));
   } catch (error) {
+    status.textContent = error.message;
     body.replaceChildren(element("p", "error", error.message));
   }
 }
