@@ -8,6 +8,7 @@ from PIL import Image
 from data.sets import noise
 from liftedstruct.cli import main
 from liftedstruct.data import Decision, PackedImages, add_decisions, check_dataset, read_decisions, read_images, undo_decision
+from liftedstruct.runtime.atomic import locked
 
 
 def make_folder(root: Path, classes: str = "abcd", n: int = 3) -> Path:
@@ -37,6 +38,24 @@ def test_decisions_are_read_as_written(tmp_path: Path) -> None:
     assert read_decisions(tmp_path / "d.csv") == [odd, Decision("merge", product="x", value="y")]
     with (tmp_path / "d.csv").open(newline="") as file:
         assert next(csv.reader(file)) == ["action", "path", "id", "product", "value", "kind", "time"]
+
+
+def test_further_columns_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "d.csv"
+    file.write_text('action,note,path\ndrop,"blurred, twice",0.png\n')
+    add_decisions(file, [Decision("drop", "1.png", time="t")])
+    with file.open(newline="") as stream:
+        assert [row["note"] for row in csv.DictReader(stream)] == ["blurred, twice", ""]
+    undo_decision(file)
+    with file.open(newline="") as stream:
+        assert [row["note"] for row in csv.DictReader(stream)] == ["blurred, twice"]
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "d.csv"
+    with locked(tmp_path / ".d.csv.lock", "writer"), pytest.raises(ValueError, match="one writer at a time"):
+        add_decisions(file, [Decision("drop", "0.png")])
+    assert not file.exists()
 
 
 def test_undo_removes_what_was_written_together(tmp_path: Path) -> None:
@@ -181,3 +200,13 @@ def test_kept_images_are_no_duplicates(tmp_path: Path) -> None:
     ]
     assert "exact duplicates within a class" in kinds[0]
     assert "exact duplicates within a class" not in kinds[1]
+
+
+def test_keep_of_a_label_does_not_hide_a_duplicate(tmp_path: Path) -> None:
+    root = make_folder(tmp_path / "data", n=2)
+    Image.open(root / "a" / "0.png").save(root / "a" / "again.png")
+    for kind, kept in (("labels", False), ("duplicates", True)):
+        add_decisions(tmp_path / f"{kind}.csv", [Decision("keep", str(root / "a" / "again.png"), kind=kind)])
+        images = read_images(root, decisions=tmp_path / f"{kind}.csv")
+        kinds = {each.kind for each in check_dataset(images, progress=False).findings}
+        assert ("exact duplicates within a class" not in kinds) is kept

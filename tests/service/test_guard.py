@@ -337,7 +337,9 @@ def test_slow_bodies(shop: Catalog, monkeypatch: pytest.MonkeyPatch, kind: str) 
         assert alive(server)
 
 
-def test_clients_that_do_not_read(shop: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more", [b"\r\n", b"Connection: close\r\n\r\n", b"\r\nG"])
+def test_clients_that_do_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bytes) -> None:
+    monkeypatch.setattr(guard, "HEADER_SECONDS", 0.5)
     monkeypatch.setattr(guard, "BODY_SECONDS", 0.5)
     X = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
     metadata = [{"text": "x" * 20_000} for _ in X]
@@ -347,7 +349,7 @@ def test_clients_that_do_not_read(shop: Catalog, tmp_path: Path, monkeypatch: py
         socket.create_connection(("127.0.0.1", server.port)) as connection,
     ):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.sendall(b"GET /items?limit=1000 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        connection.sendall(b"GET /items?limit=1000 HTTP/1.1\r\nHost: 127.0.0.1\r\n" + more)
         deadline = time.monotonic() + 20
         server.client.close()
         while server.server.server_state.connections and time.monotonic() < deadline:

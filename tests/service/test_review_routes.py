@@ -137,6 +137,7 @@ def test_keep_is_remembered_by_the_next_server(catalog: Catalog, file: Path) -> 
         ({"action": "relabel", "value": " "}, 422, "value must be a class"),
         ({"action": "drop", "value": "x"}, 422, "value must be a class"),
         ({"more": 1}, 422, "more"),
+        ({"action": "relabel", "value": "x" * 200_000}, 422, "value"),
     ],
 )
 def test_wrong_decisions_are_refused(client: httpx.Client, file: Path, change: dict[str, Any], status: int, word: str) -> None:
