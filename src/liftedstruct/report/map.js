@@ -18,6 +18,7 @@ export class Atlas {
     Object.assign(this, { root }, content);
     root.id ||= `lifted-map-${document.querySelectorAll(".lifted-map").length}`;
     this.find = (selector) => root.querySelector(selector);
+    this.ending = new AbortController(); // of what listens outside of the content
     this.sheets.onLoad = () => this.ask();
     this.canvas = this.find(".plane");
     this.context = this.canvas.getContext("2d", { alpha: false });
@@ -34,8 +35,16 @@ export class Atlas {
     this.chosen = new Chosen(this);
     this.makeParts();
     this.listen();
-    new ResizeObserver(() => this.resize()).observe(this.find(".stage"));
+    this.sizing = new ResizeObserver(() => this.resize());
+    this.sizing.observe(this.find(".stage"));
     this.resize();
+  }
+
+  // Call before the content is replaced.
+  end() {
+    this.ended = true;
+    this.ending.abort();
+    this.sizing.disconnect();
   }
 
   makeParts() {
@@ -133,11 +142,11 @@ export class Atlas {
 
   ask() {
     this.painted = false;
-    if (this.asked) return;
+    if (this.asked || this.ended) return;
     this.asked = true;
     requestAnimationFrame((now) => {
       this.asked = false;
-      this.frame(now);
+      if (!this.ended) this.frame(now);
     });
   }
 
@@ -341,9 +350,10 @@ export class Atlas {
     this.on(".in", "click", () => this.camera.flyCloser(2));
     this.on(".out", "click", () => this.camera.flyCloser(1 / 2));
     this.on(".whole", "click", () => this.camera.flyOut());
-    darkness.addEventListener("change", () => this.repaint());
-    addEventListener("beforeprint", () => this.print(true));
-    addEventListener("afterprint", () => this.print(false));
+    const { signal } = this.ending;
+    darkness.addEventListener("change", () => this.repaint(), { signal });
+    addEventListener("beforeprint", () => this.print(true), { signal });
+    addEventListener("afterprint", () => this.print(false), { signal });
   }
 
   listenToBar() {

@@ -58,13 +58,13 @@ export function listenToPointers(atlas) {
     const [x, y] = camera.unplace(...at(event));
     camera.flyTo((camera.x + x) / 2, (camera.y + y) / 2, 2 * camera.zoom);
   });
-  listenToWheel(canvas, camera, at);
+  listenToWheel(canvas, camera, at, atlas.ending.signal);
 }
 
 // The wheel zooms, unless the page is being scrolled past the map.
-function listenToWheel(canvas, camera, at) {
+function listenToWheel(canvas, camera, at, signal) {
   let scrolled = -Infinity;
-  addEventListener("scroll", () => (scrolled = performance.now()), { passive: true });
+  addEventListener("scroll", () => (scrolled = performance.now()), { passive: true, signal });
   const onWheel = (event) => {
     if (performance.now() - scrolled < PASSING && !event.ctrlKey) {
       scrolled = performance.now();
@@ -106,5 +106,5 @@ export function listenToKeys(atlas) {
     if (event.key !== "Escape" || event.defaultPrevented || atlas.image === null) return;
     atlas.choose(null);
     canvas.focus({ preventScroll: true });
-  });
+  }, { signal: atlas.ending.signal });
 }

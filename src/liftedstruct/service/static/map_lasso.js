@@ -15,7 +15,7 @@ export class Lasso {
     this.layer.toggleAttribute("hidden", true);
     atlas.find(".zoom").before(this.layer);
     this.control.addEventListener("click", () => (this.active ? this.stop() : this.begin()));
-    atlas.root.addEventListener("keydown", (event) => this.onKey(event), true);
+    atlas.root.addEventListener("keydown", (event) => this.onKey(event), { capture: true, signal: atlas.ending.signal });
     for (const type of ["pointerdown", "pointermove", "pointerup", "pointercancel"]) {
       this.layer.addEventListener(type, (event) => this[type](event));
     }
@@ -28,6 +28,7 @@ export class Lasso {
   begin() {
     this.layer.toggleAttribute("hidden", false);
     this.control.setAttribute("aria-pressed", "true");
+    this.atlas.canvas.focus({ preventScroll: true });
     this.atlas.say("Lasso: draw around items, or press Enter for all in view. Escape ends it.");
   }
 

@@ -71,13 +71,20 @@ class LiveAtlas extends Atlas {
     this.panel = new LivePanel(root, this);
     const source = async (text, show) => {
       const found = text.trim() ? await app.api.get("classes", { q: text, limit: 50 }).catch(() => []) : [];
-      show(found.slice(0, 8).map(({ row, product, count }) => ({ number: row, name: product, count })), found.length);
+      const some = found.slice(0, 8).map(({ row, product, count }) => ({ number: row, name: product, count }));
+      show(some, found.length < 50 ? found.length : some.length); // no rest is told if it is not known
     };
     this.search = new Search(root, source, (number, name) => this.searchFor(number, name));
     this.lasso = new Lasso(this);
     this.offerColors();
     this.find(".counts").textContent = `${counted(this.n, "item", "items")} of ${counted(this.state.classes, "class", "classes")}.`;
     this.names.load(app.api).then(() => this.ask(), app.fail);
+  }
+
+  end() {
+    super.end();
+    clearTimeout(this.timer);
+    this.sheets.end();
   }
 
   say(text) {
@@ -124,7 +131,16 @@ class LiveAtlas extends Atlas {
   }
 
   async choose(i, options = {}) {
+    try {
+      await this.select(i, options);
+    } catch (error) {
+      this.app.fail(error);
+    }
+  }
+
+  async select(i, options) {
     this.lasso.stop();
+    if (i === null && this.lassoed) this.lasso.clear();
     this.image = i;
     this.over = null;
     if (i === null) {
@@ -146,12 +162,16 @@ class LiveAtlas extends Atlas {
 
   async searchFor(number, name) {
     this.searched = number;
+    this.lassoed = false;
     if (number === null) {
       this.selected = null;
       this.say("All classes are shown.");
       return this.choice();
     }
-    const { rows, places, total } = await this.app.api.get("map/find", { product: name });
+    const { rows, places, total } = await this.app.api.get("map/find", { product: name }).catch((error) => {
+      this.app.fail(error);
+      return { total: 0 };
+    });
     if (this.searched !== number || !total) return undefined;
     this.selected = rows;
     rows.forEach((i, at) => {
@@ -187,22 +207,24 @@ class LiveAtlas extends Atlas {
 
   async setColor(color) {
     const select = this.find("select");
-    if (![...select.options].some(({ value }) => value === color) || color === this.view.color) return;
+    if (![...select.options].some(({ value }) => value === color)) return;
+    this.wanted = color; // the last one that was asked for
     select.value = color;
+    if (color === this.view.color) return;
     const message = this.find(".message");
     if (color === "outcome") Object.assign(message, { hidden: false, textContent: "Finding the nearest neighbor of each item …" });
     try {
       const legend = await this.app.api.get("map/legend", { color });
-      if (!(await this.view.recolor(color, legend))) return;
+      if (this.wanted !== color || !(await this.view.recolor(color, legend))) return;
       this.scene.legend = legend;
       this.showLegend(legend);
       this.repaint();
       this.say(`Colored ${select.selectedOptions[0].textContent}.`);
     } catch (error) {
       this.app.fail(error);
-      select.value = this.view.color;
+      if (this.wanted === color) select.value = this.view.color;
     } finally {
-      message.hidden = true;
+      if (this.wanted === color || this.wanted === this.view.color) message.hidden = true;
     }
   }
 
@@ -405,6 +427,7 @@ export async function mount(root, app) {
     look();
   };
   const open = (state) => {
+    atlas?.end();
     page.innerHTML = FRAME;
     atlas = page.atlas = new LiveAtlas(page, app, state);
     atlas.view.onLost = look;
@@ -434,13 +457,16 @@ export async function mount(root, app) {
       state = await (known ?? app.api.get("map"));
       known = null;
     } catch (error) {
+      known = null;
       app.fail(error);
+      if (shown) timer = setTimeout(look, POLL);
       return;
     }
     if (!shown) return;
     const ready = state.state === "ready";
     if (ready && atlas?.state.version !== state.version) open(state);
     else if (!ready) {
+      atlas?.end();
       atlas = null;
       tell(state);
     }

@@ -147,9 +147,16 @@ export class LiveView {
 
   // Load the tiles of another coloring, then drop all others.
   async recolor(color, legend) {
+    const before = this.color;
     this.color = color;
     const recent = [...this.tiles.keys()].slice(-150);
-    const tiles = await Promise.all(recent.map((key) => this.fetch(key, color)));
+    let tiles;
+    try {
+      tiles = await Promise.all(recent.map((key) => this.fetch(key, color)));
+    } catch (error) {
+      if (this.color === color) this.color = before;
+      throw error;
+    }
     if (this.color !== color) return false;
     this.setLegend(legend);
     this.tiles.clear();
@@ -257,13 +264,24 @@ export class LiveSheets {
     const decoded = fetch(address).then((response) => (response.ok ? response.blob() : Promise.reject(response)));
     entry.promise = decoded.then(createImageBitmap).then(
       (bitmap) => {
+        if (this.ended) return bitmap.close();
         const side = Math.min(bitmap.width, bitmap.height);
         entry.part = { bitmap, x: (bitmap.width - side) / 2, y: (bitmap.height - side) / 2, side };
         entry.bitmap = bitmap;
+        return undefined;
       },
       () => Object.assign(entry, { failed: true, part: false }),
     ).finally(() => this.onLoad());
     return entry.promise;
+  }
+
+  // Free the memory of what was loaded.
+  end() {
+    this.ended = true;
+    for (const kept of [this.sheets, this.photos]) {
+      for (const { bitmap } of kept.values()) bitmap?.close();
+      kept.clear();
+    }
   }
 
   // Draw item i on a separate canvas as soon as it is loaded.
