@@ -1,16 +1,17 @@
-"""Shared by all tests: one browser, since Playwright runs once in a process, and no time limits for hypothesis."""
+"""Shared by all tests: one browser, since Playwright runs once in a process, and time limits for slow machines."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 from hypothesis import settings
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from browser import launched, watched
 
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+expect.set_options(timeout=30_000)  # milliseconds, on a busy machine
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from PIL import Image
 from data.sets import noise
 from liftedstruct.cli import main
 from liftedstruct.data import Decision, PackedImages, add_decisions, check_dataset, read_decisions, read_images, undo_decision
+from liftedstruct.data.decisions import COLUMNS
 from liftedstruct.runtime.atomic import locked
 
 
@@ -20,7 +21,7 @@ def make_folder(root: Path, classes: str = "abcd", n: int = 3) -> Path:
 
 
 def write(file: Path, *lines: dict[str, str]) -> Path:
-    add_decisions(file, [Decision(**each) for each in lines])
+    add_decisions(file, [Decision(*(each.get(name, "") for name in COLUMNS)) for each in lines])
     return file
 
 

@@ -345,6 +345,9 @@ def test_the_map_follows_the_catalog(tmp_path: Path) -> None:
             assert after["version"] != before["version"]
             assert after["note"] == ""
             assert client.get(f"/map/tiles/{before['version']}/0/0/0").status_code == 404
+            for path in ("near/0?", "rows?rows=0&", "find?id=new&", "legend?"):  # rows of the map before
+                old, now = (client.get(f"/map/{path}version={each['version']}") for each in (before, after))
+                assert (old.status_code, now.status_code) == (404, 200)
             catalog.add_vectors([f"more {i}" for i in range(20)], rng.normal(size=(20, 8)))
             for _ in range(300):
                 after = wait(client)

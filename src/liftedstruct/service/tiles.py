@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, Depends, HTTPException, Query
 from fastapi.responses import JSONResponse, Response
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageOps
@@ -313,6 +313,11 @@ def map_router(rows: RowsCache, folder: Path) -> APIRouter:
     """
     router, job = APIRouter(prefix="/map"), MapJob(rows, folder)
 
+    def current(version: str | None = None) -> Tiles:
+        return job.current(version)
+
+    Current = Annotated[Tiles, Depends(current)]  # with a version, since the rows of another one are other items
+
     @router.get("")
     def get_map() -> dict[str, Any]:
         """State of the map: none, building, ready or failed."""
@@ -337,36 +342,34 @@ def map_router(rows: RowsCache, folder: Path) -> APIRouter:
         return Response(job.current(version).sheet(z, x, y, part, side), media_type="image/webp", headers=IMMUTABLE)
 
     @router.get("/legend")
-    def get_legend(color: str = "class") -> dict[str, Any]:
+    def get_legend(tiles: Current, color: str = "class") -> dict[str, Any]:
         """What the colors of the tiles mean."""
-        return job.current().colors(color)[1]
+        return tiles.colors(color)[1]
 
     @router.get("/names")
-    def get_names() -> Any:
+    def get_names(tiles: Current) -> Any:
         """Places of the names of classes: as lists of name, x, y, and more."""
-        return job.current().names
+        return tiles.names
 
     @router.get("/rows")
-    def get_rows(rows: str) -> list[dict[str, Any]]:
+    def get_rows(rows: str, tiles: Current) -> list[dict[str, Any]]:
         """Items by row, such as 1,2,3."""
-        tiles, parts = job.current(), rows.split(",")
+        parts = rows.split(",")
         wanted = [int(part) for part in parts if part.isdecimal() and len(part) < 10 and int(part) < tiles.n]
         if len(wanted) < len(parts) or len(parts) > FEW:
             raise HTTPException(422, f"rows must be at most {FEW} numbers below {tiles.n}, got {rows[:50]!r}. Correct them.")
         return [tiles.details(row) for row in wanted]
 
     @router.get("/near/{row}")
-    def get_near(row: int, k: Annotated[int, Query(ge=1, le=100)] = 8) -> list[dict[str, Any]]:
+    def get_near(row: int, tiles: Current, k: Annotated[int, Query(ge=1, le=100)] = 8) -> list[dict[str, Any]]:
         """The nearest other items of an item."""
-        tiles = job.current()
         if not 0 <= row < tiles.n:
             raise HTTPException(404, f"row must be from 0 to {tiles.n - 1}, got {row}. Find it: /map/find")
         return tiles.nearest(row, k)
 
     @router.get("/find")
-    def find(product: str | None = None, id: str | None = None) -> dict[str, Any]:
+    def find(tiles: Current, product: str | None = None, id: str | None = None) -> dict[str, Any]:
         """Rows and places of an item or of the items of a class, and how many there are."""
-        tiles = job.current()
         if id is not None:
             found = np.array([tiles.rows.ids.index(id)] if id in tiles.rows.ids else [], np.int64)
         else:
@@ -375,9 +378,8 @@ def map_router(rows: RowsCache, folder: Path) -> APIRouter:
         return {"total": len(found), "rows": found[:MANY].tolist(), "places": tiles.places[found[:MANY]].tolist()}
 
     @router.post("/lasso")
-    def select(lasso: Lasso) -> JSONResponse:
+    def select(lasso: Lasso, tiles: Current) -> JSONResponse:
         """Rows inside a polygon, their most frequent classes, and the id of the item nearest to their mean."""
-        tiles = job.current()
         found = tiles.inside(lasso.polygon)
         classes = Counter(dict(enumerate(np.bincount(tiles.rows.labels[found]).tolist())))
         top = [(tiles.rows.products[label], count) for label, count in classes.most_common(VALUES) if count]

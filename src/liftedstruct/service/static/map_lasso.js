@@ -95,7 +95,7 @@ export class Lasso {
     const some = points.filter((_, at) => at % Math.ceil(points.length / 2000) === 0);
     const polygon = some.map((point) => atlas.camera.unplace(...point).map(clamped));
     try {
-      const found = await atlas.app.api.post("map/lasso", { polygon });
+      const found = await atlas.app.api.post(`map/lasso${atlas.app.api.query({ version: atlas.view.version })}`, { polygon });
       this.stop();
       if (!found.rows.length) return atlas.say("No items in the lasso.");
       if (atlas.searched !== null) atlas.search.choose(null);

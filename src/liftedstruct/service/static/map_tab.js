@@ -135,6 +135,7 @@ class LiveAtlas extends Atlas {
       await this.select(i, options);
     } catch (error) {
       this.app.fail(error);
+      if (error.status === 404) this.view.onLost();
     }
   }
 
@@ -148,7 +149,7 @@ class LiveAtlas extends Atlas {
       this.say("Nothing selected.");
       return this.ask();
     }
-    const [item, near] = await Promise.all([this.sheets.learned(i), this.app.api.get(`map/near/${i}`, { k: NEIGHBORS })]);
+    const [item, near] = await Promise.all([this.sheets.learned(i), this.app.api.get(`map/near/${i}`, { k: NEIGHBORS, version: this.view.version })]);
     if (this.image !== i) return undefined;
     near.forEach((each) => this.sheets.note(each));
     this.view.near.set(i, near.map(({ row }) => row));
@@ -168,7 +169,7 @@ class LiveAtlas extends Atlas {
       this.say("All classes are shown.");
       return this.choice();
     }
-    const { rows, places, total } = await this.app.api.get("map/find", { product: name }).catch((error) => {
+    const { rows, places, total } = await this.app.api.get("map/find", { product: name, version: this.view.version }).catch((error) => {
       this.app.fail(error);
       return { total: 0 };
     });
@@ -214,7 +215,7 @@ class LiveAtlas extends Atlas {
     const message = this.find(".message");
     if (color === "outcome") Object.assign(message, { hidden: false, textContent: "Finding the nearest neighbor of each item …" });
     try {
-      const legend = await this.app.api.get("map/legend", { color });
+      const legend = await this.app.api.get("map/legend", { color, version: this.view.version });
       if (this.wanted !== color || !(await this.view.recolor(color, legend))) return;
       this.scene.legend = legend;
       this.showLegend(legend);
@@ -299,7 +300,7 @@ class LiveAtlas extends Atlas {
     const option = product && (await this.app.api.get("classes", { q: product, limit: 1000 })).find((each) => each.product === product);
     if (option) this.search.choose({ number: option.row, name: product });
     if (params.get("id")) {
-      const { rows } = await this.app.api.get("map/find", { id: params.get("id") });
+      const { rows } = await this.app.api.get("map/find", { id: params.get("id"), version: this.view.version });
       if (rows.length) await this.choose(rows[0], { go: !placed });
       else this.say(`There is no item ${params.get("id")}.`);
     }
@@ -313,7 +314,7 @@ class LiveAtlas extends Atlas {
     const lines = ["id,path,product\r\n"];
     for (let at = 0; at < rows.length; at += PAGE) {
       told(`${Math.round((100 * at) / rows.length)} %`);
-      const found = await this.app.api.get("map/rows", { rows: rows.slice(at, at + PAGE).join() });
+      const found = await this.app.api.get("map/rows", { rows: rows.slice(at, at + PAGE).join(), version: this.view.version });
       for (const { id, path, product } of found) lines.push(`${[id, path, product].map(quoted).join()}\r\n`);
     }
     const link = Object.assign(element("a"), { href: URL.createObjectURL(new Blob(lines, { type: "text/csv" })), download: "selection.csv" });

@@ -229,7 +229,7 @@ export class LiveSheets {
   async learn(rows) {
     this.asking = true;
     rows.forEach((row) => this.unknown.delete(row));
-    const found = await this.api.get("map/rows", { rows: rows.join() }).catch(() => []);
+    const found = await this.api.get("map/rows", { rows: rows.join(), version: this.view.version }).catch(() => []);
     for (const item of found) this.note(item);
     this.asking = false;
     this.onLoad();
