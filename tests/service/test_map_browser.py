@@ -372,6 +372,7 @@ def test_a_link_restores_the_place(open_map: NewPage) -> None:
     page.mouse.click(*spot(page, row))
     expect(page.locator(".query .caption")).to_have_text(item_id(row))
     settle(page)
+    page.wait_for_function("() => /id=/.test(location.hash) && /color=/.test(location.hash)")  # written after a moment
     link = page.evaluate("location.hash")
     other = open_map(link)
     expect(other.locator(".query .caption")).to_have_text(item_id(row))
