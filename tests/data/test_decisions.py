@@ -1,5 +1,6 @@
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,6 @@ from PIL import Image
 from data.sets import noise
 from liftedstruct.cli import main
 from liftedstruct.data import Decision, PackedImages, add_decisions, check_dataset, read_decisions, read_images, undo_decision
-from liftedstruct.data.decisions import COLUMNS
 from liftedstruct.runtime.atomic import locked
 
 
@@ -20,8 +20,8 @@ def make_folder(root: Path, classes: str = "abcd", n: int = 3) -> Path:
     return root
 
 
-def write(file: Path, *lines: dict[str, str]) -> Path:
-    add_decisions(file, [Decision(*(each.get(name, "") for name in COLUMNS)) for each in lines])
+def write(file: Path, *lines: dict[str, Any]) -> Path:
+    add_decisions(file, [Decision(**each) for each in lines])
     return file
 
 
