@@ -6,7 +6,7 @@ files), `paths.json` and `meta.json`. `meta.json` is written last, so a folder t
 
 from pathlib import Path
 
-from liftedstruct.data.checkup import CheckUp, ImageSummary, check_dataset, check_list_file, summarize_image, write_fixed_list
+from liftedstruct.data.checkup import CheckUp, check_dataset, check_list_file, write_fixed_list
 from liftedstruct.data.datasets import CARS, CUB, ONLINE_PRODUCTS, KnownDataset
 from liftedstruct.data.decisions import Decision, add_decisions, read_decisions, undo_decision
 from liftedstruct.data.decoding import RESIZE_MODES, ImageError, content_hash, decode
@@ -34,7 +34,6 @@ __all__ = [
     "FolderSource",
     "ImageError",
     "ImageSet",
-    "ImageSummary",
     "Indices",
     "KnownDataset",
     "ListedFile",
@@ -57,7 +56,6 @@ __all__ = [
     "read_decisions",
     "read_images",
     "read_record",
-    "summarize_image",
     "undo_decision",
     "write_fixed_list",
 ]

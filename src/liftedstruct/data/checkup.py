@@ -31,10 +31,7 @@ from liftedstruct.runtime.checks import check_count
 from liftedstruct.runtime.limits import available_cores
 from liftedstruct.runtime.progress import Bar
 
-__all__ = [
-    *("CheckUp", "Finding", "ImageSummary"),
-    *("check_dataset", "check_list_file", "look_alike", "summarize_image", "write_fixed_list"),
-]
+__all__ = ["CheckUp", "Finding", "check_dataset", "check_list_file", "write_fixed_list"]
 
 THUMB = 16  # side length in pixels of the thumbnails that are compared
 ALIKE = 6.0  # maximum mean absolute difference of two thumbnails, out of 255: about 1 for copies, 20 and more for others
@@ -93,8 +90,8 @@ class CheckUp:
 
 
 @dataclass(frozen=True)
-class ImageSummary:
-    """Properties of a decoded image, see `summarize_image`."""
+class _ImageSummary:
+    """Properties of a decoded image."""
 
     reason: str = ""  # why it cannot be decoded, or empty
     size: tuple[int, int] = (0, 0)
@@ -121,7 +118,7 @@ def check_dataset(image_set: ImageSet, *, near: int = 10, workers: int | None = 
         ThreadPoolExecutor(check_count("workers", workers or available_cores())) as pool,
         Bar("check", len(image_set), wanted=progress) as bar,
     ):
-        for summary in pool.map(lambda path: summarize_image(image_set.source, path), image_set.paths):
+        for summary in pool.map(lambda path: _summarize(image_set.source, path), image_set.paths):
             summaries.append(summary)
             bar.advance()
     bad = [*_bad_images(image_set, summaries)]
@@ -181,15 +178,15 @@ def check_list_file(image_set: ImageSet, file: Path) -> None:
         raise ValueError(f"the list must not overwrite a file that is not a list, got {file}. Choose another name.")
 
 
-def summarize_image(source: Source, path: str) -> ImageSummary:
+def _summarize(source: Source, path: str) -> _ImageSummary:
     """Decode an image and return its properties."""
     import imagehash
 
     try:
         image = load_rgb(source, path)
     except ImageError as error:
-        return ImageSummary(str(error))
-    return ImageSummary(
+        return _ImageSummary(str(error))
+    return _ImageSummary(
         size=image.size,
         flat=all(low == high for low, high in image.getextrema()),  # type: ignore[misc]
         pixels=blake2b(image.tobytes(), digest_size=16, salt=repr(image.size).encode()[:16]).digest(),
@@ -198,7 +195,7 @@ def summarize_image(source: Source, path: str) -> ImageSummary:
     )
 
 
-def _bad_images(image_set: ImageSet, summaries: Sequence[ImageSummary]) -> Iterator[Finding]:
+def _bad_images(image_set: ImageSet, summaries: Sequence[_ImageSummary]) -> Iterator[Finding]:
     found: dict[tuple[str, str, str], list[int]] = {}  # severity, kind, text -> images
     for i, summary in enumerate(summaries):
         if summary.reason:
@@ -214,7 +211,7 @@ def _bad_images(image_set: ImageSet, summaries: Sequence[ImageSummary]) -> Itera
         yield Finding(kind, severity, message, images, images)
 
 
-def _near_duplicates(summaries: Sequence[ImageSummary], unique: list[int], near: int) -> list[list[int]]:
+def _near_duplicates(summaries: Sequence[_ImageSummary], unique: list[int], near: int) -> list[list[int]]:
     """Group images linked by near-duplicate pairs; `unique` has one image from each set of exact duplicates."""
     if len(unique) < 2:
         return []
@@ -233,12 +230,12 @@ def _near_duplicates(summaries: Sequence[ImageSummary], unique: list[int], near:
             others = np.array([b for b in found[low:high].tolist() if b > a and not groups.connected(a, b)], dtype=np.int64)
             for at in range(0, len(others), 1024):
                 block = others[at : at + 1024]
-                for b in block[look_alike(thumbs[a], thumbs[block])].tolist():
+                for b in block[_look_alike(thumbs[a], thumbs[block])].tolist():
                     groups.merge(a, b)
     return sorted(sorted(unique[k] for k in group) for group in groups.subsets())
 
 
-def look_alike(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def _look_alike(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Return which thumbnails b have a small difference from a and a high correlation with it.
 
     The difference alone would match images with the same background, such as two small birds in a gray sky.

@@ -4,7 +4,7 @@ import { button, counted, element, named, nearness } from "./cards.js";
 import { Lasso } from "./map_lasso.js";
 import { HUES, LiveNames, LiveScene, LiveSheets, LiveView, VALUES } from "./map_tiles.js";
 import { Atlas } from "./map/map.js";
-import { Search } from "./map/map_panel.js";
+import { Panel, Search } from "./map/map_panel.js";
 import { FAINT, FILL, PLAIN } from "./map/map_picture.js";
 
 const POLL = 700; // milliseconds between looks at a layout that is being made
@@ -326,17 +326,7 @@ class LiveAtlas extends Atlas {
 }
 
 // Panel beside the map: an item with its neighbors, or the content of a lasso.
-class LivePanel {
-  constructor(root, atlas) {
-    Object.assign(this, { atlas, nothing: root.querySelector(".nothing"), chosen: root.querySelector(".chosen") });
-  }
-
-  clear() {
-    this.nothing.hidden = false;
-    this.chosen.hidden = true;
-    this.chosen.replaceChildren();
-  }
-
+class LivePanel extends Panel {
   fill(...content) {
     this.chosen.parentElement.scrollTop = 0;
     this.chosen.replaceChildren(...content);

@@ -1,7 +1,7 @@
 // The parts of the map that load what is in view from the service: tiles of items, thumbnails, colors and names.
 
 import { Names } from "./map/map_names.js";
-import { FILL, HIDDEN, PLAIN, Scene, classColor, oklch } from "./map/map_picture.js";
+import { FILL, PLAIN, Scene, classColor, oklch } from "./map/map_picture.js";
 
 const HUES = 1009; // colors of classes
 const SHADES = 255; // colors of numbers
@@ -418,4 +418,4 @@ export class LiveNames extends Names {
   }
 }
 
-export { HIDDEN, HUES, VALUES };
+export { HUES, VALUES };

@@ -46,7 +46,7 @@ function details(app, item, matches) {
   const copied = (said) => () => (copy.textContent = said);
   const copy = button("", "Copy id", () => navigator.clipboard.writeText(item.id).then(copied("Copied"), copied("Not allowed")));
   const buttons = [button("primary", "Find similar", leave("find")), button("", "Show on map", leave("map")), copy];
-  const fields = Object.entries({ id: item.id, path: item.path ?? "", ...item.metadata }).filter(([, value]) => value !== "");
+  const fields = Object.entries({ id: item.id, ...item.metadata }).filter(([, value]) => value !== "");
   const list = fields.map(([name, value]) => {
     return element("div", "", element("dt", "", named("", name)), element("dd", "", named("", String(value))));
   });
